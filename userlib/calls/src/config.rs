@@ -60,13 +60,13 @@ pub struct CallsConfig {
 }
 
 impl Default for CallsConfig {
-    /// Rings of 2 to 32 chunks of 64 KiB, calls packed to 4 KiB, calls that wait where there is no room, 16 MiB of queued
+    /// Rings of 2 to 16 chunks of 64 KiB, calls packed to 4 KiB, calls that wait where there is no room, 16 MiB of queued
     /// calls and 65,536 unanswered ones for each link, 10 s for a link to come up, calls from every port.
     fn default() -> Self {
         Self {
             shape: Shape {
                 chunk_bytes: 64 << 10,
-                chunks: 32,
+                chunks: 16,
             },
             aggregation: Aggregation::default(),
             when_full: WhenFull::default(),

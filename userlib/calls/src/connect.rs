@@ -178,6 +178,7 @@ impl Core {
             doubts: false,
             deadline: Nanos(port.now().0.saturating_add(connect.saturating_mul(2))),
             patience: None,
+            farewell: None,
             broken: None,
             serial,
         })
@@ -194,6 +195,7 @@ impl Core {
             }
             if !link.is_ready() && now > link.deadline {
                 link.broken = Some(End::Gone(Status::TimedOut));
+                self.dirty.push(at as u32);
                 return Ok(());
             }
             let stepped = match &mut link.phase {

@@ -160,10 +160,17 @@ impl Core {
         put: impl FnOnce(&mut Vec<u8>),
     ) -> Result<Sending> {
         let most_open = self.config.most_open;
-        let gone = Error::Ended(End::Closed);
-        let link = self.link(at).ok_or(gone)?;
+        let Some(link) = self.link(at) else {
+            return Err(Error::Ended(End::Closed));
+        };
         if let Some(end) = link.broken {
             return Err(Error::Ended(end));
+        }
+        if call.waiter.is_none() && call.sent.is_none() {
+            let kind = call.body.kind();
+            let sending = self.place(at, call, kind, put)?;
+            self.stats.called += 1;
+            return Ok(sending);
         }
         let returns = matches!(call.waiter, Some(Waiter::Reply(_) | Waiter::Passed(_)));
         if returns && link.out.unanswered >= most_open {

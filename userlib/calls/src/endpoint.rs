@@ -360,13 +360,18 @@ pub(crate) fn progress(core: &mut Core, registry: &mut Registry) -> Result<bool>
     while let Some(id) = core.queue.pop() {
         note(core, id.0)?;
     }
-    let mut dirty = std::mem::take(&mut core.dirty);
-    for at in dirty.drain(..) {
-        did |= core.service(registry, at as usize)?;
-    }
-    // What was left for the next turn stands in the new list.
-    if core.dirty.is_empty() {
-        core.dirty = dirty;
+    let dirty = std::mem::take(&mut core.dirty);
+    let mut rest = dirty.iter();
+    while let Some(&at) = rest.next() {
+        match core.service(registry, at as usize) {
+            Ok(some) => did |= some,
+            Err(error) => {
+                // What was not looked at is looked at by the next call.
+                core.dirty.push(at);
+                core.dirty.extend(rest);
+                return Err(error);
+            }
+        }
     }
     core.tick()?;
     core.flush_due(false)?;

@@ -69,6 +69,8 @@ struct Offered {
 #[derive(Default)]
 pub(crate) struct Functions {
     by_name: HashMap<u64, Offered, BuildHasherDefault<AsIs>>,
+    /// The one that was found last: often the next one, too.
+    last: Option<(Id, u16)>,
 }
 
 impl Functions {
@@ -83,18 +85,25 @@ impl Functions {
         });
         Self {
             by_name: entries.collect(),
+            last: None,
         }
     }
 
     /// The slot of a function.
     #[inline]
     pub(crate) fn find(&mut self, id: Id, name: &'static str, to: Address) -> Result<u16> {
+        if let Some((last, slot)) = self.last
+            && last == id
+        {
+            return Ok(slot);
+        }
         let (node, port) = (to.node, to.port);
         match self.by_name.get_mut(&id.name) {
             Some(offered) if offered.signature == id.signature => {
                 if offered.name.is_empty() {
                     offered.name = name;
                 }
+                self.last = Some((id, offered.slot));
                 Ok(offered.slot)
             }
             Some(_) => Err(Error::Signature { name, node, port }),
@@ -397,6 +406,8 @@ pub(crate) struct Link {
     pub(crate) deadline: Nanos,
     /// When to look next, and how long after the look before.
     pub(crate) patience: Option<(Nanos, Nanos)>,
+    /// The other side has said farewell, after so many batches: all of them have landed.
+    pub(crate) farewell: Option<u64>,
     /// It is about to end.
     pub(crate) broken: Option<End>,
 }
@@ -404,6 +415,25 @@ pub(crate) struct Link {
 impl Link {
     pub(crate) const fn is_ready(&self) -> bool {
         matches!(self.phase, Phase::Ready(_))
+    }
+
+    /// Whether what has landed is to be taken: also after the other side has left, which then gets no answers.
+    pub(crate) fn may_take(&self) -> bool {
+        match self.broken {
+            Some(End::Malformed) => false,
+            Some(_) => self.farewell.is_some(),
+            // What is heard of a link that is not up here yet would be answered to nowhere: it waits.
+            None => self.is_ready() || self.farewell.is_some(),
+        }
+    }
+
+    /// Why it ends now: not before all is taken that the other side has said is there.
+    pub(crate) fn end(&self) -> Option<End> {
+        let sent = self.farewell.unwrap_or_default();
+        match self.broken {
+            Some(end) if end != End::Malformed && self.inc.reader.taken() < sent => None,
+            end => end,
+        }
     }
 
     /// Whether batches may leave.

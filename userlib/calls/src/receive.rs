@@ -43,6 +43,9 @@ impl Core {
         }
         if let Some(sent) = farewell.checked_sub(1) {
             self.landed(at, sent);
+            if let Some(link) = self.link(at) {
+                link.farewell = Some(sent);
+            }
         }
         let took = self.take(registry, at)?;
         self.note_credit(at, credit);
@@ -51,9 +54,9 @@ impl Core {
             if took > 0 {
                 link.patience = None;
             }
-            if link.inc.ready > 0 && link.broken.is_none() && link.is_ready() {
+            if link.inc.ready > 0 && link.may_take() {
                 self.dirty.push(at as u32);
-            } else if farewell != 0 && link.inc.reader.taken() == farewell - 1 {
+            } else if link.farewell == Some(link.inc.reader.taken()) {
                 link.broken.get_or_insert(End::Left);
                 self.next_tick = netvm::Nanos(0);
             }
@@ -77,8 +80,7 @@ impl Core {
         let mut took = 0;
         while took < TURN {
             let Some(link) = self.link(at) else { break };
-            // What is heard of a link that is not up here yet would be answered to nowhere: it waits.
-            if link.inc.ready == 0 || link.broken.is_some() || !link.is_ready() {
+            if link.inc.ready == 0 || !link.may_take() {
                 break;
             }
             let base = link.inbox.description.chunks_at();

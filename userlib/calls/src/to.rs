@@ -92,7 +92,7 @@ impl<'c> To<'c> {
     ///
     /// # Errors
     /// [`Error::Unknown`], [`Error::Signature`], [`Error::TooLong`], [`Error::Full`], [`Error::Ended`]; the library's, where
-    /// the port has ended. The call was not made then. What it fails with later is told by its counter and by
+    /// the port has ended. The call was not made then (but one whose link ends while it waits for room may have been). What it fails with later is told by its counter and by
     /// [`Calls::take_failure`](crate::Calls::take_failure).
     #[inline]
     pub fn call<A: Argument, R: Argument>(mut self, function: &Function<A, R>, argument: &A) -> Result<()> {
@@ -243,11 +243,13 @@ impl<'c> To<'c> {
         match (sending, self.registry) {
             (Sending::Queued, Some(registry)) if when_full == WhenFull::Wait => {
                 let peer = self.peer;
+                let core = self.core;
                 // A link that comes up keeps what it is given: there is no receiver yet that could be behind.
-                wait_until(self.core, registry, Timeout::Never, |core| {
+                wait_until(core, registry, Timeout::Never, |core| {
                     let link = core.find(peer).ok().and_then(|at| core.link(at));
                     link.is_none_or(|link| link.out.queue.is_empty() || !link.is_ready())
-                })
+                })?;
+                core.find(peer).map(drop)
             }
             _ => Ok(()),
         }

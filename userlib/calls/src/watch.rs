@@ -36,7 +36,7 @@ impl Core {
             self.resync(at)?;
             let due = self.look(at, now)?;
             self.next_tick = self.next_tick.min(due);
-            if let Some(end) = self.link(at).and_then(|link| link.broken) {
+            if let Some(end) = self.link(at).and_then(|link| link.end()) {
                 self.end(at, end);
             }
         }

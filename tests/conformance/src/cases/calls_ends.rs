@@ -78,7 +78,7 @@ pub(super) fn calls_lives(env: &Env) -> Outcome {
             }
             seen.check()?;
             due!(
-                seen.notes() == lives * 10,
+                seen.notes() == lives * 11,
                 "{} calls of {lives} lives have run",
                 seen.notes()
             );
@@ -102,6 +102,12 @@ pub(super) fn calls_lives(env: &Env) -> Outcome {
                         other => return unexpected("a call over a link that has ended", &other),
                     }
                 }
+                // Its answer finds no one.
+                let argument = life << 56 | 10;
+                let _ =
+                    calls
+                        .to(peer)
+                        .call_buffer_return(&NOTE, &argument, Payload::Inline(&filling(10, 30)))?;
                 // What was called leaves before it does.
                 calls.close(peer, env.patience)?;
                 last = Some(peer);
