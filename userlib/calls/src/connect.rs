@@ -14,6 +14,9 @@ const HIGHEST: u32 = 895;
 /// Each link has two.
 pub(crate) const MOST_LINKS: u32 = HIGHEST / 2;
 
+/// Times that a greeting is repeated.
+const AGAIN: u32 = 8;
+
 /// The first of the two notifications of a link.
 const fn arrived(index: u32) -> u32 {
     HIGHEST - 1 - 2 * index
@@ -50,15 +53,14 @@ impl Core {
         let serial = self.port.now().0.max(self.last_serial + 1);
         self.last_serial = serial;
         let at = self.make(to, Side::Opener, serial)?;
-        let greeted = loop {
-            match door.send(&greeting(serial), timeout) {
-                Err(error)
-                    if self.heard(&error)
-                        && !matches!(error, netvm::Error::Failed(failure) if (failure.node, failure.port) == (to.node, to.port)) =>
-                    {}
-                greeted => break greeted,
+        let mut greeted = door.send(&greeting(serial), timeout);
+        for _ in 0..AGAIN {
+            // It may have been told of the failure of something else. The second of two greetings is refused.
+            match &greeted {
+                Err(error) if self.heard(error) => greeted = door.send(&greeting(serial), timeout),
+                _ => break,
             }
-        };
+        }
         if let Err(error) = greeted {
             self.end(at, End::Closed);
             return Err(Error::Library(error));
@@ -202,9 +204,17 @@ impl Core {
                 Phase::Ready(_) => return Ok(()),
                 Phase::Importing(import) => match import.end() {
                     None => return Ok(()),
-                    Some(Ok(inbox)) => self.describe(inbox),
+                    Some(Ok(inbox)) => Ok(Phase::Found(inbox)),
                     Some(Err(error)) => Err(error),
                 },
+                Phase::Found(inbox) => {
+                    let inbox = inbox.clone();
+                    self.describe(inbox)
+                }
+                Phase::Described(inbox, description) => {
+                    let (inbox, description) = (inbox.clone(), *description);
+                    self.learn(inbox, description)
+                }
                 Phase::Describing(inbox, place, read) => match read.end() {
                     None => return Ok(()),
                     Some(Ok(())) => {
@@ -214,7 +224,7 @@ impl Core {
                         match place.read_into(0, &mut bytes) {
                             Err(error) => Err(error),
                             Ok(()) => match Description::decode(&bytes, serial, inbox.len()) {
-                                Ok(description) => self.learn(inbox, description),
+                                Ok(description) => Ok(Phase::Described(inbox, description)),
                                 Err(why) => {
                                     link.broken = Some(End::Foreign(why));
                                     return Ok(());
@@ -233,10 +243,16 @@ impl Core {
                     Some(Err(error)) => Err(error),
                 },
             };
+            let is_asking = matches!(
+                self.link(at).map(|link| &link.phase),
+                Some(Phase::Found(_) | Phase::Described(..))
+            );
             match stepped {
                 Ok(phase) => self.enter(at, phase),
                 // No room to post now.
                 Err(netvm::Error::NoRoom { .. }) => return Ok(()),
+                // It was told of the failure of something else, and has posted nothing: the next time.
+                Err(error) if is_asking && self.heard(&error) => return Ok(()),
                 Err(error) => {
                     self.heard(&error);
                     self.alive(&error)?;

@@ -134,8 +134,12 @@ pub(crate) struct Remote {
 pub(crate) enum Phase {
     /// The other side's inbox is being imported.
     Importing(PendingCall<RemoteSegment>),
+    /// It is there; its description is about to be read.
+    Found(RemoteSegment),
     /// Its description is being read.
     Describing(RemoteSegment, Region, Pending),
+    /// It is known; its table of functions is about to be read.
+    Described(RemoteSegment, Description),
     /// Its table of functions is being read.
     Learning(RemoteSegment, Description, Region, Pending),
     /// Calls go.

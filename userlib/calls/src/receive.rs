@@ -291,7 +291,7 @@ impl Core {
         }
         let mut bytes = vec![0; len as usize];
         // An export that was kept may have ended, and another may have its name: once more, then.
-        for is_last in [false, true] {
+        for is_last in [false, false, false, true] {
             let source = match self.source(at, name)? {
                 Ok(source) => source,
                 Err(why) => return Ok(Err(why)),
