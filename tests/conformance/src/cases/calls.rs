@@ -134,7 +134,7 @@ pub(super) fn stop(env: &Env, calls: &mut Calls, peer: Peer) -> Outcome {
     let stopped = Synchronizer::new();
     calls.to(peer).consumed(&stopped).call(&STOP, &())?;
     calls.wait_for(&stopped, env.patience)?;
-    right!(stopped.failed() == 0, "a call of nothing has failed");
+    due!(stopped.failed() == 0, "a call of nothing has failed");
     Ok(())
 }
 
@@ -178,7 +178,7 @@ pub(super) fn calls_in_order(env: &Env) -> Outcome {
                 let ran = calls.wait(&mut reply?, env.patience)?;
                 right!(ran == rounds + 1, "{ran} calls ran, {} were made", rounds + 1);
                 calls.wait_for(&consumed, env.patience)?;
-                right!(
+                due!(
                     (sent.open(), sent.failed(), consumed.failed()) == (0, 0, 0),
                     "all calls ran: {sent:?}, {consumed:?}"
                 );
@@ -236,7 +236,7 @@ pub(super) fn calls_return(env: &Env) -> Outcome {
             calls.to(peer).consumed(&counter).call(&FAIL, &0)?;
             calls.to(peer).consumed(&counter).call(&FAIL, &5)?;
             calls.wait_for(&counter, env.patience)?;
-            right!(counter.failed() == 1, "one of two has failed: {counter:?}");
+            due!(counter.failed() == 1, "one of two has failed: {counter:?}");
             for _ in 0..2 {
                 let failure = calls.take_failure();
                 let told = failure.as_ref().is_some_and(|failure| {
@@ -364,7 +364,7 @@ pub(super) fn calls_buffers(env: &Env) -> Outcome {
                     .consumed(&counter)
                     .call_buffer(&NOTE, &number, read)?;
                 calls.wait_for(&counter, env.patience)?;
-                right!(
+                due!(
                     counter.failed() == 0,
                     "no call with a buffer has failed: {counter:?}"
                 );
