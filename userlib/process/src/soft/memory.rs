@@ -4,7 +4,8 @@
 //! memory, so a copy that finds it swapped out waits for the swap device, and for nothing else.
 //!
 //! Memory that a program hands over is never given to the card: behind an address may be a file, a file system in user space,
-//! or, later, nothing at all. Each transfer to it goes through a bounce page, and the port's worker copies, under the guard of
+//! or, later, nothing at all. What is there, and no file's, the card reaches by itself for one request ([`Reachable`]). Each
+//! other transfer goes through a bounce page, and the port's worker copies. Both do so under the guard of
 //! [`netvm_memory::guard`]. What is adopted are addresses: after `munmap` and `mmap` the new mapping is meant.
 //!
 //! To wake the worker takes longer than the copy. So a thread that has run the card does the worker's work at once where the page is
