@@ -186,6 +186,35 @@ fn as_much_is_on_its_way_as_the_smaller_window_allows() {
     assert!(matches!(refused, Err(SoftError::Config(_))), "{refused:?}");
 }
 
+/// What a node, and its link to another one, say of the largest payload.
+fn payloads(node: &SoftNode, to: NodeId) -> (Option<u64>, Option<u64>) {
+    use netvm_process::soft::report::{self, Section};
+    let name = format!("#{}", node.number());
+    let said = |section| report::all(&name, section, Instant::now() + PATIENCE).unwrap();
+    let own = said(Section::Node).first().and_then(|node| node.count("payload"));
+    let links = said(Section::Links);
+    let link = links.iter().find(|link| link.number == u32::from(to.0));
+    (own, link.and_then(|link| link.count("payload")))
+}
+
+/// A loopback address takes a page, any other one what every path takes. Of two that differ the smaller one counts.
+#[test]
+fn the_payload_follows_the_address() {
+    let server = udp_node(44);
+    let small = SoftNode::builder()
+        .number(45)
+        .udp("0.0.0.0:0")
+        .insecure()
+        .start()
+        .unwrap();
+    let to = small.connect(&address(&server), PATIENCE).unwrap();
+    assert_eq!(payloads(&small, to), (Some(1024), Some(1024)));
+    let large = udp_node(46);
+    large.connect(&address(&server), PATIENCE).unwrap();
+    assert_eq!(payloads(&large, to), (Some(4096), Some(4096)));
+    assert_eq!(payloads(&server, small.number()), (Some(4096), Some(1024)));
+}
+
 #[test]
 fn a_number_that_is_taken_is_named_with_one_that_is_free() {
     let server = udp_node(24);
