@@ -28,7 +28,7 @@ pub trait Plain: FromBytes + IntoBytes + Immutable {
 }
 
 /// What can be an argument or a result of a call: [`Plain`] data, pairs and triples of it, text, bytes, nothing; with the
-/// feature `serde`, [`Packed`](crate::Packed) values.
+/// feature `serde`, `Packed` values.
 pub trait Argument: Sized {
     /// Tells types apart that have other bytes.
     const SIGNATURE: u64;
