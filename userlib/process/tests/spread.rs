@@ -21,7 +21,7 @@ use netvm_relay::{Faults, Relay};
 use netvm_rig::spread::{SKIPPED, Single};
 
 /// Bodies that start parts after they have opened a port, which [`Single`] cannot find.
-const LEFT_OUT: [&str; 3] = ["deaths_in_a_crowd", "no_death", "calls_caller_dies"];
+const LEFT_OUT: [&str; 2] = ["deaths_in_a_crowd", "no_death"];
 
 /// What links the nodes. Each has node numbers of its own; the lowest ones are for programs that do not ask for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

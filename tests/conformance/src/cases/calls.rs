@@ -147,46 +147,58 @@ pub(super) fn no_failures(calls: &mut Calls) -> Outcome {
 
 pub(super) fn calls_in_order(env: &Env) -> Outcome {
     let rounds = u64::from(env.scaled(60));
-    for aggregation in AGGREGATIONS {
-        env.both(
-            |env| {
-                let seen = Seen::default();
-                let mut calls = open(env, 1, 0, &seen, small())?;
-                serve(env, &mut calls, &seen)
-            },
-            |env| {
-                let mut calls = open(env, 0, 0, &Seen::default(), small().aggregation(aggregation))?;
+    env.both(
+        |env| {
+            let seen = Seen::default();
+            let mut calls = open(env, 1, 0, &seen, small())?;
+            serve(env, &mut calls, &seen)
+        },
+        |env| {
+            for (caller, aggregation) in (0..).zip(AGGREGATIONS) {
+                let config = small().aggregation(aggregation);
+                let mut calls = open(env, 0, 0, &Seen::default(), config)?;
                 let peer = calls.connect(address(env, 1, 0))?;
-                let mut random = env.random(1);
-                let (sent, consumed) = (Synchronizer::new(), Synchronizer::new());
-                for number in 0..rounds {
-                    let len = match random.random_range(0..4) {
-                        0 => 0,
-                        1 | 2 => random.random_range(0..64),
-                        _ => random.random_range(0..970),
-                    };
-                    let buffer = filling(number, len);
-                    let to = calls.to(peer).sent(&sent).consumed(&consumed);
-                    to.call_buffer(&NOTE, &number, Payload::Inline(&buffer))?;
-                    if number % 16 == 7 {
-                        calls.progress()?;
-                    }
+                in_order(env, &mut calls, peer, caller, rounds)?;
+                if usize::try_from(caller).is_ok_and(|caller| caller + 1 == AGGREGATIONS.len()) {
+                    stop(env, &mut calls, peer)?;
+                } else {
+                    calls.close(peer, env.patience)?;
                 }
-                let reply = calls
-                    .to(peer)
-                    .call_buffer_return(&NOTE, &rounds, Payload::Inline(&[]));
-                let ran = calls.wait(&mut reply?, env.patience)?;
-                right!(ran == rounds + 1, "{ran} calls ran, {} were made", rounds + 1);
-                calls.wait_for(&consumed, env.patience)?;
-                due!(
-                    (sent.open(), sent.failed(), consumed.failed()) == (0, 0, 0),
-                    "all calls ran: {sent:?}, {consumed:?}"
-                );
-                stop(env, &mut calls, peer)?;
-                no_failures(&mut calls)
-            },
-        )?;
+                no_failures(&mut calls)?;
+            }
+            Ok(())
+        },
+    )
+}
+
+/// Makes calls of any length as this caller.
+fn in_order(env: &Env, calls: &mut Calls, peer: Peer, caller: u64, rounds: u64) -> Outcome {
+    let mut random = env.random(1);
+    let (sent, consumed) = (Synchronizer::new(), Synchronizer::new());
+    for number in 0..rounds {
+        let len = match random.random_range(0..4) {
+            0 => 0,
+            1 | 2 => random.random_range(0..64),
+            _ => random.random_range(0..970),
+        };
+        let buffer = filling(number, len);
+        let to = calls.to(peer).sent(&sent).consumed(&consumed);
+        to.call_buffer(&NOTE, &(caller << 56 | number), Payload::Inline(&buffer))?;
+        if number % 16 == 7 {
+            calls.progress()?;
+        }
     }
+    let last = caller << 56 | rounds;
+    let reply = calls
+        .to(peer)
+        .call_buffer_return(&NOTE, &last, Payload::Inline(&[]));
+    let ran = calls.wait(&mut reply?, env.patience)?;
+    right!(ran == rounds + 1, "{ran} calls ran, {} were made", rounds + 1);
+    calls.wait_for(&consumed, env.patience)?;
+    due!(
+        (sent.open(), sent.failed(), consumed.failed()) == (0, 0, 0),
+        "all calls ran: {sent:?}, {consumed:?}"
+    );
     Ok(())
 }
 

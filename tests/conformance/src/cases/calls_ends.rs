@@ -8,6 +8,7 @@ use crate::outcome::{Outcome, Trouble, due, right};
 use crate::side::{open_to_all, worse};
 use netvm::{Access, SharedSender};
 use netvm_calls::{Calls, Ended, Error, Payload, Registry, Synchronizer};
+use std::cell::Cell;
 
 pub(super) fn calls_beside_failures(env: &Env) -> Outcome {
     const GO: u32 = 1;
@@ -207,8 +208,6 @@ pub(super) fn calls_callee_dies(env: &Env) -> Outcome {
 }
 
 pub(super) fn calls_caller_dies(env: &Env) -> Outcome {
-    let seen = Seen::default();
-    let mut calls = open(env, 0, 0, &seen, small())?;
     let doomed = env.spawn(1, "doomed", |env| {
         let mut calls = open(env, 1, 0, &Seen::default(), small())?;
         let peer = calls.connect(address(env, 0, 0))?;
@@ -220,33 +219,50 @@ pub(super) fn calls_caller_dies(env: &Env) -> Outcome {
         }
         Ok(())
     });
+    let honest = env.spawn(2, "honest", |env| {
+        let told = Seen::default();
+        let mut calls = open(env, 2, 0, &told, small())?;
+        // The other one is dead by then.
+        serve(env, &mut calls, &told)?;
+        let peer = match calls.link_to(address(env, 0, 0)) {
+            Some(peer) => peer,
+            None => calls.connect(address(env, 0, 0))?,
+        };
+        for number in 0..20 {
+            let argument = 1 << 56 | number;
+            calls
+                .to(peer)
+                .call_buffer(&NOTE, &argument, Payload::Inline(&filling(number, 50)))?;
+        }
+        stop(env, &mut calls, peer)
+    });
+    let lives = Cell::new(true);
     let mine = (|| {
+        let seen = Seen::default();
+        let mut calls = open(env, 0, 0, &seen, small())?;
         calls.run_until(env.patience, || seen.notes() >= 20)?;
         let doomed_link = calls.take_accepted();
         doomed.kill();
-        let honest = env.spawn(2, "honest", |env| {
-            let mut calls = open(env, 2, 0, &Seen::default(), small())?;
-            let peer = calls.connect(address(env, 0, 0))?;
-            for number in 0..20 {
-                let argument = 1 << 56 | number;
-                calls
-                    .to(peer)
-                    .call_buffer(&NOTE, &argument, Payload::Inline(&filling(number, 50)))?;
-            }
-            stop(env, &mut calls, peer)
-        });
-        let mut served = serve(env, &mut calls, &seen);
+        lives.set(false);
+        let honest = calls.connect(address(env, 2, 0))?;
+        stop(env, &mut calls, honest)?;
+        serve(env, &mut calls, &seen)?;
         // What waits for nothing from the dead hears of the death all the same.
-        while served.is_ok() && doomed_link.is_some_and(|link| calls.address_of(link).is_ok()) {
+        while doomed_link.is_some_and(|link| calls.address_of(link).is_ok()) {
             match calls.serve(MOMENT) {
                 Ok(()) | Err(Error::TimedOut) => {}
-                Err(error) => served = Err(error.into()),
+                Err(error) => return Err(error.into()),
             }
         }
-        worse(served, honest.join())
+        Ok(())
     })();
-    match doomed.join() {
-        Err(Trouble::Killed) => mine,
-        other => worse(mine, other),
+    if lives.get() {
+        // It calls for as long as it lives, whatever has failed here.
+        doomed.kill();
     }
+    let died = match doomed.join() {
+        Err(Trouble::Killed) => Ok(()),
+        other => other,
+    };
+    worse(worse(mine, died), honest.join())
 }
