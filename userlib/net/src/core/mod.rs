@@ -128,7 +128,10 @@ impl Core {
             let found = if more { 255 } else { 0 };
             self.busy = self.busy - self.busy / 16 + found;
             self.look_at_peers(engine);
-            self.tick(engine);
+            while self.tick(engine) {
+                // What has just begun is told of from its first look on.
+                self.look_at_peers(engine);
+            }
             if !more && !self.arm(engine) {
                 return;
             }

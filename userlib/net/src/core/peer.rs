@@ -189,6 +189,15 @@ impl Peer {
         self.posted < self.queue.len()
     }
 
+    /// What of the library's is under way: a join, another one as a check, a flush.
+    pub(crate) const fn under_way(&self) -> [bool; 3] {
+        [
+            self.joining.is_some(),
+            self.checking.is_some(),
+            self.flush.is_some(),
+        ]
+    }
+
     /// Up to which number everything is posted.
     pub(crate) const fn posted_to(&self) -> u32 {
         self.first.wrapping_add(self.posted as u32)

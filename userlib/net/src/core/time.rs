@@ -16,23 +16,27 @@ fn nanos(span: Duration) -> u64 {
 }
 
 impl Core {
-    /// Does what is due.
-    pub(super) fn tick(&mut self, engine: &Engine) {
+    /// Does what is due. Tells whether something has begun that has to be looked at.
+    pub(super) fn tick(&mut self, engine: &Engine) -> bool {
         let unsure = std::mem::take(&mut self.unsure);
         if !unsure && self.next_tick == Nanos::MAX {
-            return;
+            return false;
         }
         let now = engine.port.now();
         if unsure {
             self.next_tick = self.next_tick.min(now.after(FLUSH));
         }
         if now < self.next_tick {
-            return;
+            return false;
         }
         self.next_tick = Nanos::MAX;
+        let mut began = false;
         for index in 0..self.peers.len() {
+            let before = self.peer(index).map(|peer| peer.under_way());
             self.tick_of(engine, index, now);
+            began |= before != self.peer(index).map(|peer| peer.under_way());
         }
+        began
     }
 
     fn due(&mut self, at: Nanos) {
