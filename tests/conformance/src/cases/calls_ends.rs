@@ -8,7 +8,6 @@ use crate::outcome::{Outcome, Trouble, due, right};
 use crate::side::{open_to_all, worse};
 use netvm::{Access, SharedSender};
 use netvm_calls::{Calls, Ended, Error, Payload, Registry, Synchronizer};
-use std::cell::Cell;
 
 pub(super) fn calls_beside_failures(env: &Env) -> Outcome {
     const GO: u32 = 1;
@@ -211,7 +210,7 @@ pub(super) fn calls_caller_dies(env: &Env) -> Outcome {
     let doomed = env.spawn(1, "doomed", |env| {
         let mut calls = open(env, 1, 0, &Seen::default(), small())?;
         let peer = calls.connect(address(env, 0, 0))?;
-        // For as long as it lives.
+        // For as long as it lives, or the one that it calls is there.
         for number in 0.. {
             calls
                 .to(peer)
@@ -236,14 +235,12 @@ pub(super) fn calls_caller_dies(env: &Env) -> Outcome {
         }
         stop(env, &mut calls, peer)
     });
-    let lives = Cell::new(true);
     let mine = (|| {
         let seen = Seen::default();
         let mut calls = open(env, 0, 0, &seen, small())?;
         calls.run_until(env.patience, || seen.notes() >= 20)?;
         let doomed_link = calls.take_accepted();
         doomed.kill();
-        lives.set(false);
         let honest = calls.connect(address(env, 2, 0))?;
         stop(env, &mut calls, honest)?;
         serve(env, &mut calls, &seen)?;
@@ -256,10 +253,6 @@ pub(super) fn calls_caller_dies(env: &Env) -> Outcome {
         }
         Ok(())
     })();
-    if lives.get() {
-        // It calls for as long as it lives, whatever has failed here.
-        doomed.kill();
-    }
     let died = match doomed.join() {
         Err(Trouble::Killed) => Ok(()),
         other => other,
