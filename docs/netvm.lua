@@ -25,6 +25,7 @@ local statuses = {
 
 -- Atomics by their opcodes. From 64 on these name a kind of values, of which `WIDE` takes the larger type, and an operation.
 local opcodes = {
+    [5] = "ExtendLease",
     [16] = "TestAndSet", [17] = "FetchAdd", [18] = "Swap", [19] = "CompareSwap",
     [32] = "Enqueue", [33] = "Dequeue", [34] = "NewHead", [35] = "SemP", [36] = "SemV", [37] = "ResetQueue",
 }

@@ -1,7 +1,7 @@
 //! Map of NIC memory as the host sees it (its BAR), in 32-bit words.
 //!
 //! ```text
-//! header | host event ring | port blocks | capability table | page table | counters
+//! header | host event ring | port blocks | capability table | lease table | page table | counters
 //! ```
 //!
 //! Each part starts on a page, so that a driver can map exactly one port's block (and nothing of
@@ -12,6 +12,7 @@ use crate::counter_table::TABLE_WORDS;
 use crate::descriptor::{DESCRIPTOR_WORDS, QUEUE_ENTRIES};
 use crate::event::EVENT_WORDS;
 use crate::geometry::Geometry;
+use crate::lease::LEASE_WORDS;
 use crate::page_table::ROW_WORDS;
 use crate::units::{PortId, WordIndex};
 use static_assertions::const_assert;
@@ -114,6 +115,8 @@ pub struct BarMap {
     pub ports: WordIndex,
     /// Capability table.
     pub capabilities: WordIndex,
+    /// Lease table: a row for each capability.
+    pub leases: WordIndex,
     /// Page table.
     pub page_table: WordIndex,
     /// What the NIC has counted ([`counter_table`](crate::counter_table)).
@@ -129,12 +132,14 @@ impl BarMap {
         let host_events = PAGE_WORDS;
         let ports = host_events + pages(geometry.ring_entries() * EVENT_WORDS as u32);
         let capabilities = ports + geometry.ports as u32 * port::BLOCK_WORDS;
-        let page_table = capabilities + pages(geometry.capabilities * CAPABILITY_WORDS as u32);
+        let leases = capabilities + pages(geometry.capabilities * CAPABILITY_WORDS as u32);
+        let page_table = leases + pages(geometry.capabilities * LEASE_WORDS as u32);
         let counters = page_table + pages(geometry.page_rows * ROW_WORDS);
         Self {
             host_events: WordIndex(host_events),
             ports: WordIndex(ports),
             capabilities: WordIndex(capabilities),
+            leases: WordIndex(leases),
             page_table: WordIndex(page_table),
             counters: WordIndex(counters),
             words: counters + TABLE_WORDS,

@@ -4,6 +4,8 @@
 //! A message names a slot and its 64-bit secret. Validity is one word. To revoke, the host clears
 //! it, and rewrites the slot only after a [`Barrier`](crate::event::HostEvent::Barrier): by then no
 //! NIC step that saw the old entry is still under way, so an entry is never read while it changes.
+//!
+//! The end of a [lease](crate::lease) is the NIC's: it alone stores it once the entry is published.
 
 use crate::control::Modes;
 use crate::shared_queue::QueueShape;
@@ -36,7 +38,7 @@ pub struct Capability {
     pub notify_first: NotificationId,
     /// Highest notification number.
     pub notify_last: NotificationId,
-    /// End of its life on the NIC's clock; [`Nanos::MAX`]: none.
+    /// End of its life on the NIC's clock; [`Nanos::MAX`]: none; 0: that of a lease which has not begun.
     pub expires: Nanos,
     /// The shared queue that its range is.
     pub queue: QueueShape,
@@ -128,6 +130,11 @@ impl Capability {
             ],
         );
         bar.store_release(at, 1);
+    }
+
+    /// Stores the end of a lease's life (NIC).
+    pub(crate) fn set_end<W: SharedWords + ?Sized>(bar: &W, at: WordIndex, end: Nanos) {
+        bar.store_slice(at.plus(12), &split(end.0));
     }
 
     /// Makes the entry invalid (host driver). Follow with a barrier event before it is used again.

@@ -66,6 +66,9 @@ opcodes! {
     FlushRemote = 3,
     /// End when that node's card has received everything earlier from this port. Nothing leaves for it but a question.
     FlushReceived = 4,
+    /// Make the lease that the capability is end `operand` nanoseconds from now, if `compare` is its generation
+    /// ([`crate::lease`]); reply is what is left, and what can be left at most.
+    ExtendLease = 5,
     /// Atomic: set to `operand` if zero; reply is the old value.
     TestAndSet = 16,
     /// Atomic: add `operand`, wrapping; reply is the old value.

@@ -6,7 +6,8 @@
 use crate::atomic::AtomicResult;
 use crate::status::Status;
 use crate::units::{
-    BounceId, ByteLen, Generation, Incarnation, NodeId, PageOffset, PortId, StagingId, Token, Vpn,
+    BounceId, ByteLen, CapabilitySlot, Generation, Incarnation, Nanos, NodeId, PageOffset, PortId, StagingId,
+    Token, Vpn,
 };
 use crate::words::{join, split};
 
@@ -88,6 +89,17 @@ pub enum NicEvent {
         token: Token,
         /// `Ok`, `LinkLost` or `NoSuchNode`.
         status: Status,
+    },
+    /// How much of a lease is left.
+    LeaseLeft {
+        /// The capability.
+        slot: CapabilitySlot,
+        /// From the question.
+        generation: Generation,
+        /// From the question.
+        token: Token,
+        /// 0: it is over, for good.
+        left: Nanos,
     },
 }
 
@@ -183,6 +195,22 @@ pub enum HostEvent {
         /// Echoed in `BarrierDone`.
         token: Token,
     },
+    /// A lease begins, unless it has begun.
+    LeaseBegin {
+        /// The capability.
+        slot: CapabilitySlot,
+        /// The lease; another one of that slot is left alone.
+        generation: Generation,
+    },
+    /// How much of a lease is left?
+    LeaseAsk {
+        /// The capability.
+        slot: CapabilitySlot,
+        /// The lease; nothing is left of another one of that slot.
+        generation: Generation,
+        /// Echoed in `LeaseLeft`.
+        token: Token,
+    },
 }
 
 impl NicEvent {
@@ -214,6 +242,15 @@ impl NicEvent {
                 generation,
                 attempt,
             } => [9, bounce.0, generation.0, attempt as u32, 0, 0, 0, 0],
+            Self::LeaseLeft {
+                slot,
+                generation,
+                token,
+                left,
+            } => {
+                let [low, high] = split(left.0);
+                [10, slot.0, generation.0, token.0, low, high, 0, 0]
+            }
         }
     }
 
@@ -253,6 +290,12 @@ impl NicEvent {
                 bounce: BounceId(words[1]),
                 generation,
                 attempt: words[3] as u8,
+            },
+            10 => Self::LeaseLeft {
+                slot: CapabilitySlot(words[1]),
+                generation,
+                token: Token(words[3]),
+                left: Nanos(join(words[4], words[5])),
             },
             _ => return None,
         })
@@ -322,6 +365,12 @@ impl HostEvent {
                     second[1],
                 ]
             }
+            Self::LeaseBegin { slot, generation } => [10, slot.0, generation.0, 0, 0, 0, 0, 0],
+            Self::LeaseAsk {
+                slot,
+                generation,
+                token,
+            } => [11, slot.0, generation.0, token.0, 0, 0, 0, 0],
         }
     }
 
@@ -377,6 +426,15 @@ impl HostEvent {
                     }),
                     _ => return None,
                 },
+            },
+            10 => Self::LeaseBegin {
+                slot: CapabilitySlot(words[1]),
+                generation,
+            },
+            11 => Self::LeaseAsk {
+                slot: CapabilitySlot(words[1]),
+                generation,
+                token: Token(words[3]),
             },
             _ => return None,
         })

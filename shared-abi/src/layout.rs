@@ -145,10 +145,11 @@ at! {
     BAR.ports => 9216,
     BAR.port(PortId(1)) => 17_408,
     BAR.capabilities => 533_504,
-    BAR.page_table => 549_888,
-    BAR.counters => 615_424,
+    BAR.leases => 549_888,
+    BAR.page_table => 558_080,
+    BAR.counters => 623_616,
 }
-const_assert_eq!(BAR.words, 615_424 + 2048);
+const_assert_eq!(BAR.words, 623_616 + 2048);
 const SHARED: SharedMap = SharedMap::new(&FOUR);
 at! {
     SHARED.nic_events => 1024,

@@ -9,7 +9,7 @@
 //! |---|---|
 //! | application -> NIC | [`descriptor`], [`command_queue`], [`bar`], [`atomic`], [`value`] |
 //! | NIC -> application | [`port_area`], [`notification`], [`shared_queue`] |
-//! | host driver <-> NIC | [`attach`], [`event`], [`ring`], [`bounce`], [`capability`], [`page_table`], [`page_lock`], [`counter_table`] |
+//! | host driver <-> NIC | [`attach`], [`event`], [`ring`], [`bounce`], [`capability`], [`lease`], [`page_table`], [`page_lock`], [`counter_table`] |
 //! | NIC <-> NIC | [`wire`], [`control`], [`frame`] |
 //! | application -> host driver | [`ioctl`] |
 //!
@@ -32,6 +32,7 @@ pub mod frame;
 pub mod geometry;
 pub mod ioctl;
 mod layout;
+pub mod lease;
 pub mod mutant;
 pub mod notification;
 pub mod page_lock;
@@ -57,7 +58,7 @@ pub use units::*;
 
 /// Version of everything in this crate. Two sides that differ refuse each other at attach (host
 /// and NIC) or in the greeting (NIC and NIC). The policy is in `docs/ABI.md`.
-pub const ABI_VERSION: u16 = 9;
+pub const ABI_VERSION: u16 = 10;
 
 /// The only page size of the first release, in bytes; negotiated at attach, others are refused.
 pub const PAGE_SIZE: u32 = 4096;

@@ -155,6 +155,10 @@ pub enum Mutant {
     ReceivedUnasked = 106,
     /// P2: a link loses its window while messages wait in it for one that is missing.
     WindowTakenEarly = 107,
+    /// P5: an access is let through after the end of its lease.
+    LeaseUnending = 108,
+    /// P5: a bounced message is copied though its lease may be over, and the card is not asked.
+    LeaseUnasked = 109,
 }
 
 /// Whether this process runs `mutant`.

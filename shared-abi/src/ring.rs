@@ -71,6 +71,14 @@ impl RingWriter {
         }
     }
 
+    /// Whether fewer entries than this wait, as far as the reader has told.
+    pub fn has_fewer_than<H: SharedWords + ?Sized>(&mut self, heads: &H, count: u32) -> bool {
+        if self.tail.wrapping_sub(self.head) >= count {
+            self.head = heads.load_acquire(self.place.head);
+        }
+        self.tail.wrapping_sub(self.head) < count
+    }
+
     /// Adds an entry. Returns false, and does nothing, when the ring is full.
     pub fn push<E, H>(&mut self, entries: &E, heads: &H, event: &[u32; EVENT_WORDS]) -> bool
     where

@@ -44,7 +44,7 @@ statuses! {
     OutOfRange = 6,
     /// The capability does not allow this kind of access.
     ModeRefused = 7,
-    /// The capability's time is over.
+    /// The lease of the capability is over.
     Expired = 8,
     /// The destination or source page is not mapped in the process.
     Unmapped = 9,

@@ -5,6 +5,7 @@ use netvm_abi::capability::{CAPABILITY_WORDS, Capability};
 use netvm_abi::control::{CONTROL_WORDS, Control, Modes};
 use netvm_abi::descriptor::{Command, CommandFlags, Opcode};
 use netvm_abi::event::{EVENT_WORDS, HostEvent, NicEvent};
+use netvm_abi::lease::{LEASE_WORDS, Lease, Terms};
 use netvm_abi::page_table::{PLACES, ROW_SLOTS, SLOT_WORDS, host_word, nic_word};
 use netvm_abi::port_area::{self, ErrorRecord, REPLY_WORDS, Reply, reply_at};
 use netvm_abi::shared_map::status_page;
@@ -90,6 +91,7 @@ fn sizes() {
         control::NAME_BYTES => "NAME_BYTES",
         bounce::RECORD_WORDS => "RECORD_WORDS",
         CAPABILITY_WORDS => "CAPABILITY_WORDS",
+        LEASE_WORDS => "LEASE_WORDS",
         SLOT_WORDS => "SLOT_WORDS",
         ROW_SLOTS => "ROW_SLOTS",
         PLACES => "PLACES",
@@ -375,6 +377,56 @@ fn capability_fields() {
         (published(&capability), *whole)
     }));
     fields("Capability", &words, &changed);
+}
+
+#[test]
+fn lease_fields() {
+    const AT: WordIndex = WordIndex(CAPABILITY_WORDS as u32);
+    let row = |terms: Option<Terms>, begins: Option<Nanos>| {
+        let bar = zeroes(CAPABILITY_WORDS + LEASE_WORDS);
+        let bar = &bar[..];
+        if let Some(terms) = terms {
+            terms.publish(bar, AT);
+        }
+        if let Some(now) = begins {
+            let lease = Lease::of(bar, (WordIndex(0), AT), CapabilitySlot(0));
+            Capability::NOTHING.publish(bar, WordIndex(0));
+            assert!(lease.begin(now));
+        }
+        let mut words = vec![0; LEASE_WORDS];
+        bar.load_slice(AT, &mut words);
+        words
+    };
+    let terms = |generation, duration, longest| Terms {
+        generation: Generation(generation),
+        duration: Nanos(duration),
+        longest: Nanos(longest),
+    };
+    // What the card stores, beside what the driver has stored.
+    let begun = |generation, longest, now| -> Vec<u32> {
+        let before = row(Some(terms(generation, 0, longest)), None);
+        let after = row(Some(terms(generation, 0, longest)), Some(now));
+        before
+            .iter()
+            .zip(after)
+            .map(|(before, after)| before ^ after)
+            .collect()
+    };
+    let changed = [
+        (row(Some(terms(u32::MAX, 0, 0)), None), true),
+        (begun(u32::MAX, 0, Nanos(0)), true),
+        (row(Some(terms(0, u64::MAX, 0)), None), true),
+        (row(Some(terms(0, 0, u64::MAX)), None), true),
+        (
+            begun(1, 0, Nanos::MAX)
+                .iter()
+                .enumerate()
+                .map(|(at, word)| if at == 1 { 0 } else { *word })
+                .collect(),
+            true,
+        ),
+    ];
+    fields("Lease", &[0; LEASE_WORDS], &changed);
 }
 
 #[test]

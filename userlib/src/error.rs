@@ -374,7 +374,7 @@ pub const fn explain(status: Status) -> &'static str {
         Status::CapabilityRefused => "the import is not valid any more; import again",
         Status::OutOfRange => "outside of what was exported or registered",
         Status::ModeRefused => "the export does not allow this kind of access",
-        Status::Expired => "the lease of the import is over; import again",
+        Status::Expired => "the lease is over; ask its owner for another",
         Status::Unmapped => "the memory is not mapped in its process any more",
         Status::ReadOnly => "the process may only read this page",
         Status::NoMemory => "the host has no memory to page it in",

@@ -21,6 +21,8 @@ pub(crate) enum State {
     Paging,
     /// A worker copies.
     Copying,
+    /// No worker has it: the card is asked whether its lease is over.
+    Asking,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +55,8 @@ pub(crate) struct Work {
     pub(crate) attempt: u8,
     /// When the NIC's event was taken.
     pub(crate) since: Nanos,
+    /// When the card was asked about its lease.
+    pub(crate) asked: Nanos,
     pub(crate) races: u8,
     pub(crate) evictions: u8,
     pub(crate) copied: bool,
@@ -87,6 +91,7 @@ impl Work {
             len: ByteLen(0),
             attempt: 0,
             since: Nanos(0),
+            asked: Nanos(0),
             races: 0,
             evictions: 0,
             copied: false,

@@ -64,6 +64,12 @@ counters! {
         grants_revoked,
         /// Grants released by their holder.
         grants_released,
+        /// Leases given.
+        leases,
+        /// Questions to the NIC of how much of a lease is left.
+        leases_asked,
+        /// Leases taken back by the port that gave them.
+        leases_recalled,
         /// Barriers that the NIC has answered.
         barriers,
         /// Import requests from the network.

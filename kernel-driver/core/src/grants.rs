@@ -4,9 +4,12 @@
 //! authorised earlier may be under way), passed (nothing is under way; its holder is still to be
 //! told), free. [`crate::revoke`] has the second half.
 
+use crate::leases::{FOR_IMPORTS, Lease};
 use crate::lists::{Links, List, linked};
+use crate::shares::Shares;
 use netvm_abi::capability::Capability;
 use netvm_abi::control::{Grant, Modes};
+use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::storage::{MakeTable, Storage};
 use netvm_abi::{
     ByteLen, CapabilitySlot, ExportId, Generation, Nanos, NodeId, NotificationId, PortId, SegmentId, Status,
@@ -51,6 +54,10 @@ pub(crate) struct GrantEntry {
     pub(crate) in_hand: u32,
     /// Its holder is to be told of the revocation.
     pub(crate) tell: bool,
+    /// It is a lease.
+    pub(crate) lease: Option<Lease>,
+    /// A lease is not over before, as far as the host knows. [`Nanos::MAX`] of what is no lease.
+    pub(crate) sure_until: Nanos,
     of_export: Links,
     of_peer: Links,
     /// Of the free or the retracted list.
@@ -65,6 +72,8 @@ pub(crate) struct Grants<S: Storage> {
     pub(crate) retracted: List<2>,
     /// Retracted ones whose holder is still to be told.
     pub(crate) untold: u32,
+    /// How many leases a port may give.
+    pub(crate) shares: Shares<S>,
 }
 
 /// What a message wants to do under a capability.
@@ -82,7 +91,7 @@ pub(crate) struct Claim {
 }
 
 impl<S: MakeTable> Grants<S> {
-    pub(crate) fn new(tables: &mut S, entries: u32) -> Self {
+    pub(crate) fn new(tables: &mut S, entries: u32, ports: u16) -> Self {
         let mut table = tables.table(entries as usize, |_| GrantEntry {
             state: GrantState::Free,
             generation: 1,
@@ -92,6 +101,8 @@ impl<S: MakeTable> Grants<S> {
             stamp: 0,
             in_hand: 0,
             tell: false,
+            lease: None,
+            sure_until: Nanos::MAX,
             of_export: Links::NONE,
             of_peer: Links::NONE,
             of_state: Links::NONE,
@@ -102,6 +113,7 @@ impl<S: MakeTable> Grants<S> {
             free,
             retracted: List::EMPTY,
             untold: 0,
+            shares: Shares::new(tables, entries - entries / FOR_IMPORTS, ports),
         }
     }
 }
@@ -125,7 +137,8 @@ impl<S: Storage> Grants<S> {
         if !bool::from(same) {
             return Err(Status::CapabilityRefused);
         }
-        if now >= capability.expires {
+        // A lease may live longer. The card knows: the caller asks it.
+        if now >= entry.sure_until && !mutant::is(Mutant::LeaseUnasked) {
             return Err(Status::Expired);
         }
         if !capability.modes.contains(claim.modes) {
@@ -180,7 +193,7 @@ mod tests {
     /// Every way in which a claim may not fit its capability, one at a time (promise P5).
     #[test]
     fn a_claim_is_checked_field_by_field() {
-        let mut grants = Grants::new(&mut Heap::default(), 4);
+        let mut grants = Grants::new(&mut Heap::default(), 4, 2);
         let capability = Capability {
             port: PortId(3),
             modes: Modes::WRITE | Modes::NOTIFY,
@@ -192,10 +205,10 @@ mod tests {
             secret: 77,
             notify_first: NotificationId(5),
             notify_last: NotificationId(6),
-            expires: Nanos(100),
             ..Capability::NOTHING
         };
         grants.table[1].capability = capability;
+        grants.table[1].sure_until = Nanos(100);
         let good = Claim {
             slot: CapabilitySlot(1),
             secret: 77,

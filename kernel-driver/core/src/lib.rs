@@ -18,6 +18,7 @@
 //! | [`exports`] | names for ranges, and the lists of their importers |
 //! | [`grants`] | capabilities derived for importers |
 //! | [`revoke`] | taking them back, and the barriers with the NIC |
+//! | [`leases`] | capabilities given for a time, and what the host knows of their end |
 //! | [`imports`] | what this node's ports import |
 //! | `shares` | tables of which no port can take everything |
 //! | `control` | slots for messages between host drivers |
@@ -41,7 +42,7 @@
 //! | `events` | what the NIC says, and what is due |
 //! | `port` | opening and closing ports, process-exit clean-up |
 //! | `segment`, `export` | how ranges and names begin and end |
-//! | `grant`, `barrier` | deriving capabilities, and taking them back |
+//! | `grant`, `lease`, `barrier` | deriving capabilities, lending, and taking them back |
 //! | `import`, `answers`, `control` | importing, and messages between host drivers |
 //! | `map`, `unmap` | mapping pages, and unmapping ranges |
 //! | `bounce`, `paging` | from the NIC's event to a port's queue, and what workers tell |
@@ -64,6 +65,7 @@ pub mod exports;
 pub mod grants;
 pub mod host;
 pub mod imports;
+pub mod leases;
 mod lists;
 mod numbers;
 mod own;

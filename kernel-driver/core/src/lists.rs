@@ -109,6 +109,26 @@ impl<const WHICH: usize> List<WHICH> {
         self.len += 1;
     }
 
+    pub(crate) fn push_front<T: Linked<WHICH>>(&mut self, table: &mut [T], index: u32) {
+        let Some(entry) = table.get_mut(index as usize) else {
+            return;
+        };
+        if entry.links().listed {
+            return;
+        }
+        *entry.links_mut() = Links {
+            prev: NIL,
+            next: self.head,
+            listed: true,
+        };
+        match table.get_mut(self.head as usize) {
+            Some(head) => head.links_mut().prev = index,
+            None => self.tail = index,
+        }
+        self.head = index;
+        self.len += 1;
+    }
+
     pub(crate) fn remove<T: Linked<WHICH>>(&mut self, table: &mut [T], index: u32) -> bool {
         let Some(entry) = table.get_mut(index as usize) else {
             return false;
@@ -197,7 +217,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn list_behaves_like_a_deque(ops in proptest::collection::vec((0u8..3, 0u32..9), 0..200)) {
+        fn list_behaves_like_a_deque(ops in proptest::collection::vec((0u8..4, 0u32..9), 0..200)) {
             let mut table: Vec<_> = (0..8).map(|_| Entry { links: Links::NONE }).collect();
             let mut list = List::<0>::EMPTY;
             let mut model = VecDeque::new();
@@ -207,6 +227,12 @@ mod tests {
                         list.push_back(&mut table, index);
                         if index < 8 && !model.contains(&index) {
                             model.push_back(index);
+                        }
+                    }
+                    3 => {
+                        list.push_front(&mut table, index);
+                        if index < 8 && !model.contains(&index) {
+                            model.push_front(index);
                         }
                     }
                     1 => {

@@ -18,6 +18,9 @@
 //! *A source miss*: page in, map, let the NIC try again. After three lost races, or three tries of the
 //! NIC, the bytes are copied to the source bounce page.
 //!
+//! *Under a lease* a worker copies only while the host is sure that the lease is not over (`host/lease.rs`). Else the card is asked, and the work
+//! comes back first in its port's queue.
+//!
 //! *An atomic* whose operand is not mapped: as a source miss, but the page is wanted for writing. After
 //! three lost races, or three tries of the NIC, the worker carries it out: the operand is copied to the
 //! bounce page, changed there, and copied back. Meanwhile the NIC does no other atomic on that page.
@@ -58,7 +61,7 @@ pub enum WorkStep {
         /// What to copy.
         job: CopyJob,
     },
-    /// The work is over. Ask for the next.
+    /// The work is over, or waits for the card to say whether its lease is. Ask for the next.
     Ended {
         /// How it ended.
         status: Status,

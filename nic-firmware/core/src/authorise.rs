@@ -1,4 +1,6 @@
 //! May this message do what it asks? Checked in O(1), before any lock (promise P5).
+//!
+//! The end of a lease is compared with the time as that of any capability is. What is special about leases is in [`crate::leases`].
 
 use crate::counters::Counters;
 use crate::inbound::Slot;
@@ -20,16 +22,20 @@ pub(crate) type Authority = Result<SegmentId, Status>;
 /// Where the capability table is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CapabilityTable {
-    first: WordIndex,
-    count: u32,
+    pub(crate) first: WordIndex,
+    pub(crate) count: u32,
+    /// Where the lease table is.
+    pub(crate) leases: WordIndex,
 }
 
 impl CapabilityTable {
     /// The table of a NIC.
     pub(crate) const fn of(geometry: &Geometry) -> Self {
+        let map = BarMap::new(geometry);
         Self {
-            first: BarMap::new(geometry).capabilities,
+            first: map.capabilities,
             count: geometry.capabilities,
+            leases: map.leases,
         }
     }
 
@@ -57,12 +63,12 @@ impl CapabilityTable {
 }
 
 /// What a message asks for.
-struct Request<'a> {
-    header: &'a RawHeader<[u32; HEADER_WORDS]>,
-    now: Nanos,
+pub(crate) struct Request<'a> {
+    pub(crate) header: &'a RawHeader<[u32; HEADER_WORDS]>,
+    pub(crate) now: Nanos,
     /// Bytes that it moves, in the way of `mode`.
-    len: u32,
-    mode: Modes,
+    pub(crate) len: u32,
+    pub(crate) mode: Modes,
 }
 
 impl Request<'_> {
@@ -97,7 +103,7 @@ impl Request<'_> {
     /// Whether the capability in `words` is the one that the message names, and the sender's: the steps that
     /// every check begins with.
     #[inline(always)]
-    fn named<'w>(
+    pub(crate) fn named<'w>(
         &self,
         words: &'w [AtomicU32; CAPABILITY_WORDS],
     ) -> Result<CapabilityEntry<&'w [AtomicU32; CAPABILITY_WORDS]>, Status> {
@@ -114,7 +120,7 @@ impl Request<'_> {
             return Err(Status::CapabilityRefused);
         }
         // No time comes to `Nanos::MAX`, "never".
-        if self.now >= capability.expires() {
+        if self.now >= capability.expires() && !mutant::is(Mutant::LeaseUnending) {
             return Err(Status::Expired);
         }
         Ok(capability)
@@ -151,7 +157,7 @@ pub(crate) struct Queue {
 /// An entry's words, copied: see [`copy_entry`] for their order.
 #[cold]
 #[inline(never)]
-fn copied<W: SharedWords + ?Sized>(bar: &W, at: WordIndex) -> [AtomicU32; CAPABILITY_WORDS] {
+pub(crate) fn copied<W: SharedWords + ?Sized>(bar: &W, at: WordIndex) -> [AtomicU32; CAPABILITY_WORDS] {
     copy_entry(bar, at).map(AtomicU32::new)
 }
 

@@ -125,6 +125,10 @@ counters! {
     reached,
     /// Answers to atomics of this node.
     atomic_replies,
+    /// Leases begun.
+    leases_begun,
+    /// Extensions of leases granted.
+    leases_extended,
     /// Pages to read from that were not mapped.
     source_misses,
     /// Source misses tried again.
@@ -141,7 +145,7 @@ counters! {
     refused_range,
     /// Requests refused: mode or notification number not allowed.
     refused_mode,
-    /// Requests refused: capability expired.
+    /// Requests refused: lease over.
     refused_expired,
     /// Requests refused: they make no sense.
     refused_malformed,

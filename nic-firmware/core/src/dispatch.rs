@@ -188,7 +188,10 @@ fn atomic_command(command: &RawCommand<'_>, mut flags: MessageFlags) -> Result<M
     let wide = command.flags().contains(CommandFlags::WIDE);
     let bytes = u64::from(command.opcode().operand_bytes(wide));
     if !command.is_empty() || bytes == 0 || !command.remote().0.is_multiple_of(bytes) {
-        return Err(Status::Malformed);
+        // An extension has an atomic's form, and no operand in memory.
+        if !command.is_empty() || command.opcode() != Opcode::ExtendLease {
+            return Err(Status::Malformed);
+        }
     }
     flags.set(MessageFlags::WIDE, wide);
     let body = Body::AtomicRequest {

@@ -23,6 +23,7 @@ mod dispatch;
 mod dmas;
 mod env;
 mod inbound;
+mod leases;
 mod links;
 mod nic;
 

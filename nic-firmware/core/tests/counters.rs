@@ -33,6 +33,7 @@ const TABLE: &[(Scenario, &str)] = &[
          errors_received error_records errors_lost streams_poisoned notifications_suppressed \
          bounced_read_only bounced_segment failed one_shot_refused",
     ),
+    (leases, "leases_begun leases_extended"),
     (order_by_port, "links_held_up"),
     (slow_way, "windows_cut"),
     (
@@ -307,6 +308,30 @@ fn order_by_port() -> Vec<Counters> {
     world.nodes[1].map(1, 0x12000, 5, true);
     post(&mut world, inline(1, 0x13000, 8));
     post(&mut world, inline(2, 0x12000, 8));
+    world.run();
+    counters(&world)
+}
+
+fn leases() -> Vec<Counters> {
+    let mut world = linked();
+    world.nodes[1].lend(6, &capability(0), 5, (1_000_000, 2_000_000));
+    world.nodes[1].begin_lease(6, 5);
+    world.run();
+    let extension = Command {
+        opcode: Opcode::ExtendLease,
+        capability: CapabilitySlot(6),
+        operand: 1_000_000,
+        compare: 5,
+        reply: ReplySlot(0),
+        op: OpId(1),
+        ..inline(1, 0x12000, 8)
+    };
+    let extension = Command {
+        flags: CommandFlags::empty(),
+        len: ByteLen(0),
+        ..extension
+    };
+    post(&mut world, extension);
     world.run();
     counters(&world)
 }

@@ -121,6 +121,18 @@ fn descriptors() {
             },
             vec![],
         ),
+        (
+            "extend_lease",
+            Command {
+                opcode: Opcode::ExtendLease,
+                op: OpId(84),
+                reply: ReplySlot(61),
+                operand: Nanos::from_millis(50).0,
+                compare: 5,
+                ..to_seven
+            },
+            vec![],
+        ),
     ];
     for (section, command, inline) in commands {
         let expected: [u32; DESCRIPTOR_WORDS] = golden.take_words(section);

@@ -70,6 +70,15 @@ fn nic_events() {
                 status: Status::LinkLost,
             },
         ),
+        (
+            "lease_left",
+            NicEvent::LeaseLeft {
+                slot: CapabilitySlot(9),
+                generation: Generation(5),
+                token: Token(0xcafe_0003),
+                left: Nanos::from_millis(50),
+            },
+        ),
     ];
     for (section, event) in events {
         let expected = golden.take_words(section);
@@ -135,6 +144,21 @@ fn host_events() {
             "barrier",
             HostEvent::Barrier {
                 token: Token(0xcafe_0001),
+            },
+        ),
+        (
+            "lease_begin",
+            HostEvent::LeaseBegin {
+                slot: CapabilitySlot(9),
+                generation: Generation(5),
+            },
+        ),
+        (
+            "lease_ask",
+            HostEvent::LeaseAsk {
+                slot: CapabilitySlot(9),
+                generation: Generation(5),
+                token: Token(0xcafe_0003),
             },
         ),
     ];

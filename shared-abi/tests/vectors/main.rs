@@ -29,6 +29,7 @@ fn no_file_is_unused() {
         "header",
         "host_event",
         "ioctl",
+        "lease",
         "nic_event",
         "notification",
         "page_slot",

@@ -7,6 +7,7 @@ use netvm_abi::attach::{CardHeader, DriverPlace};
 use netvm_abi::bar::{BarMap, header};
 use netvm_abi::capability::{CAPABILITY_WORDS, Capability};
 use netvm_abi::control::Modes;
+use netvm_abi::lease::{LEASE_WORDS, Lease, Terms, lease_at};
 use netvm_abi::page_lock;
 use netvm_abi::page_lock::{Clear, PageUse, Used};
 use netvm_abi::page_table::{HashKey, PageEntry, PageSlot, PageTable, SLOT_WORDS};
@@ -50,6 +51,38 @@ fn capabilities() {
         golden.take_words("retracted")
     );
     assert_eq!(Capability::load(bar, at), None);
+    golden.end();
+}
+
+#[test]
+fn leases() {
+    let mut golden = Golden::read("lease");
+    let bar = shared(2 * CAPABILITY_WORDS + 2 * LEASE_WORDS, 0);
+    let bar = &bar[..];
+    let tables = (WordIndex(0), WordIndex(2 * CAPABILITY_WORDS as u32));
+    let (slot, generation) = (CapabilitySlot(1), Generation(5));
+    let row = lease_at(tables.1, slot);
+    let terms = Terms {
+        generation,
+        duration: Nanos::from_millis(50),
+        longest: Nanos::from_millis(1000),
+    };
+    terms.publish(bar, row);
+    assert_eq!(dump::<LEASE_WORDS>(bar, row.index()), golden.take_words("given"));
+    let entry = netvm_abi::capability::capability_at(tables.0, slot);
+    let lease = Capability {
+        expires: Nanos(0),
+        ..Capability::NOTHING
+    };
+    lease.publish(bar, entry);
+    let now = Nanos(1 << 32);
+    assert!(Lease::of(bar, tables, slot).begin_generation(now, generation));
+    assert_eq!(dump::<LEASE_WORDS>(bar, row.index()), golden.take_words("begun"));
+    let end = Capability::load(bar, entry).map(|entry| entry.expires);
+    assert_eq!(end, Some(now.after(terms.duration)));
+    Capability::retract(bar, entry);
+    Terms::none(bar, row);
+    assert_eq!(dump::<LEASE_WORDS>(bar, row.index()), golden.take_words("none"));
     golden.end();
 }
 

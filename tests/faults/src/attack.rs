@@ -317,6 +317,9 @@ impl Attack {
                 // Half of them without a value's type, and now and then a code that is none.
                 let last = if self.random.random() { 38 } else { u8::MAX };
                 header.raw.status = self.random.random_range(Opcode::TestAndSet.code()..=last);
+                if self.random.random_ratio(1, 16) {
+                    header.raw.status = Opcode::ExtendLease.code();
+                }
                 header.raw.operand = self.random.random_range(0..4);
                 header.raw.compare = self.random.random_range(0..4);
                 if self.random.random() {

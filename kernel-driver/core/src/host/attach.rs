@@ -84,13 +84,15 @@ impl<S: MakeTable> Host<S> {
             awaited: List::EMPTY,
             segments: Segments::new(tables, config.segments, geometry.ports),
             exports: Exports::new(tables, config.exports, geometry.ports),
-            grants: Grants::new(tables, geometry.capabilities),
+            grants: Grants::new(tables, geometry.capabilities, geometry.ports),
             barriers: Barriers::new(),
             imports: Imports::new(tables, config.imports, geometry.ports),
             peers: tables.table(usize::from(geometry.nodes), |_| Peer::new()),
             releasing: 0,
             ready: List::EMPTY,
             work: tables.table(geometry.bounce_slots() as usize, |_| Work::new()),
+            asking: List::EMPTY,
+            leases_asked: 0,
             slowest_answer: Nanos(0),
             control: ControlSlots::new(),
             counters: Counters::default(),
@@ -197,6 +199,7 @@ impl<S: Storage> Host<S> {
         self.from_nic = RingReader::new(RingPlace::nic_events(&self.geometry));
         self.barriers = Barriers::new();
         self.control = ControlSlots::new();
+        self.leases_asked = 0;
         for peer in self.peers.iter_mut() {
             peer.forget();
         }

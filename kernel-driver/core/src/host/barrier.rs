@@ -66,7 +66,9 @@ impl<S: Storage> Host<S> {
         let holder = entry.capability.holder;
         let export = entry.export;
         entry.state = GrantState::Retracted;
-        entry.tell = tell && holder != self.node;
+        let lent = entry.lease.is_some();
+        // The holder of a lease learns of its end from the program that gave it, or from the card.
+        entry.tell = tell && holder != self.node && !lent;
         self.grants.untold += u32::from(entry.tell);
         entry.stamp = self.barriers.stamp();
         let kept = mutant::is(Mutant::CapabilityKept) && !tell;
@@ -83,7 +85,7 @@ impl<S: Storage> Host<S> {
         self.grants.retracted.push_back(&mut self.grants.table, index);
         if tell {
             self.counters.grants_revoked += 1;
-            if holder == self.node {
+            if holder == self.node && !lent {
                 self.import_revoked(holder, slot);
             }
         }
@@ -135,7 +137,11 @@ impl<S: Storage> Host<S> {
                 self.grants.untold = self.grants.untold.saturating_sub(u32::from(entry.tell));
                 entry.tell = false;
                 entry.state = GrantState::Free;
-                entry.generation = entry.generation.wrapping_add(1);
+                // 0 is no lease.
+                entry.generation = entry.generation.wrapping_add(1).max(1);
+                if entry.lease.take().is_some() {
+                    self.grants.shares.give(entry.capability.port);
+                }
                 self.grants.free.push_back(&mut self.grants.table, index);
             } else {
                 self.grants.retracted.push_back(&mut self.grants.table, index);

@@ -336,6 +336,11 @@ impl<S: Storage> Host<S> {
                     }
                     self.counters.bounce_dropped += 1;
                 }
+                State::Asking => {
+                    work.state = State::Idle;
+                    self.asking.remove(&mut self.work, index);
+                    self.counters.bounce_dropped += 1;
+                }
                 // Its page may never come, and its worker will find that it is over. A copy must come back: it is waited
                 // for.
                 State::Paging => {

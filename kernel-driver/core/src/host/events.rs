@@ -4,6 +4,7 @@ use super::Host;
 use crate::card::CardState;
 use crate::control::Purpose;
 use crate::events::Notice;
+use crate::leases::LeaseId;
 use crate::platform::Platform;
 use netvm_abi::event::NicEvent;
 use netvm_abi::storage::Storage;
@@ -85,6 +86,7 @@ impl<S: Storage> Host<S> {
 
     /// The card is dead: no port or import may wait for it any more.
     pub(crate) fn end_everything<P: Platform>(&mut self, platform: &mut P, now: Nanos) {
+        self.refuse_asking(platform, now);
         self.fail_ports(platform, now);
         self.all_imports_lost();
     }
@@ -117,6 +119,15 @@ impl<S: Storage> Host<S> {
                 return self.peer_up(peer, incarnation, now);
             }
             NicEvent::PeerReset { .. } | NicEvent::PeerLost { .. } | NicEvent::PeerUp { .. } => false,
+            NicEvent::LeaseLeft {
+                slot,
+                generation,
+                token,
+                left,
+            } => {
+                let lease = LeaseId { slot, generation };
+                return self.lease_left(platform, lease, token, left, now);
+            }
             NicEvent::BarrierDone { token } => self.barrier_done(platform, token, now),
             NicEvent::PortClosed { port, generation } => self.port_closed(port, generation),
             NicEvent::ControlSent { token, status } => match self.control.give_back(token) {

@@ -6,6 +6,7 @@ use crate::lists::List;
 use crate::platform::Platform;
 use netvm_abi::capability::capability_at;
 use netvm_abi::control::{Grant, Modes};
+use netvm_abi::lease::{Terms, lease_at};
 use netvm_abi::storage::Storage;
 use netvm_abi::{CapabilitySlot, ExportId, Nanos, NodeId, PortId, Status, Token};
 use subtle::ConstantTimeEq;
@@ -72,12 +73,16 @@ impl<S: Storage> Host<S> {
             entry.export = export;
             entry.request = request;
             entry.tell = false;
+            entry.lease = None;
+            entry.sure_until = Nanos::MAX;
         }
         peer.grants.push_back(&mut grants.table, index);
         if let Some(export) = self.exports.table.get_mut(export as usize) {
             export.grants.push_back(&mut grants.table, index);
         }
-        let at = capability_at(self.bar_map.capabilities, CapabilitySlot(index));
+        let slot = CapabilitySlot(index);
+        Terms::none(platform.bar(), lease_at(self.bar_map.leases, slot));
+        let at = capability_at(self.bar_map.capabilities, slot);
         derived.publish(platform.bar(), at);
         self.counters.grants += 1;
         self.grants.as_grant(index).ok_or(Status::TableFull)

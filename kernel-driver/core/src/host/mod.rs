@@ -11,6 +11,7 @@ mod events;
 mod export;
 mod grant;
 mod import;
+mod lease;
 mod map;
 mod overdue;
 mod paging;
@@ -84,6 +85,10 @@ pub struct Host<S: Storage> {
     /// Those of them that wait for no worker: each look lets go of a slice of the first one.
     pub(crate) ready: List<0>,
     pub(crate) work: S::Table<Work>,
+    /// Work that waits for the card to say whether its lease is over.
+    pub(crate) asking: List<0>,
+    /// Questions of programs that are out.
+    pub(crate) leases_asked: u32,
     pub(crate) slowest_answer: Nanos,
     pub(crate) control: ControlSlots,
     pub(crate) counters: Counters,

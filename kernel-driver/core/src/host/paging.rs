@@ -31,8 +31,12 @@ impl<S: Storage> Host<S> {
         let segment = match self.authorise(index, now) {
             Ok(segment) => segment,
             Err(status) => {
-                self.count_refused(index);
                 self.worker_moves(port);
+                let status = match self.refusal(index, status) {
+                    Ok(lease) => return Some(self.ask_for_work(platform, index, lease, now)),
+                    Err(status) => status,
+                };
+                self.count_refused(index);
                 self.answer(platform, index, status, now);
                 return Some(WorkStep::Ended { status });
             }
@@ -123,7 +127,10 @@ impl<S: Storage> Host<S> {
                 if !tried_by_nic || attempt >= ATTEMPTS {
                     return self.copy(platform, index, now);
                 }
-                if let Err(status) = self.authorise(index, now) {
+                // The card tries again, and knows the end of a lease.
+                if let Err(status) = self.authorise(index, now)
+                    && let Err(status) = self.refusal(index, status)
+                {
                     self.count_refused(index);
                     return self.finish(platform, index, status, now);
                 }
@@ -248,10 +255,7 @@ impl<S: Storage> Host<S> {
     fn copy<P: Platform>(&mut self, platform: &mut P, index: u32, now: Nanos) -> WorkStep {
         let segment = match self.authorise(index, now) {
             Ok(segment) => segment,
-            Err(status) => {
-                self.count_refused(index);
-                return self.finish(platform, index, status, now);
-            }
+            Err(status) => return self.no_copy(platform, index, status, now),
         };
         let Some(work) = self.work.get_mut(index as usize) else {
             return WorkStep::Ended {
@@ -295,6 +299,23 @@ impl<S: Storage> Host<S> {
             self.grant_in_hand(slot, true);
         }
         step
+    }
+
+    /// What was paged in for may not be copied; or not before the card has said whether its lease is over, because the page came late.
+    #[cold]
+    fn no_copy<P: Platform>(&mut self, platform: &mut P, index: u32, status: Status, now: Nanos) -> WorkStep {
+        match self.refusal(index, status) {
+            Ok(lease) => {
+                if let Some(port) = self.put_down(index) {
+                    self.worker_moves(port);
+                }
+                self.ask_for_work(platform, index, lease, now)
+            }
+            Err(status) => {
+                self.count_refused(index);
+                self.finish(platform, index, status, now)
+            }
+        }
     }
 
     /// An atomic's operand has been copied out of its page, or back into it.

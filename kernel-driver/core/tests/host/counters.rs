@@ -1,6 +1,8 @@
 //! Every counter is driven above zero: a counter that no test moves fails here.
 
-use crate::{atomics, card, imports, life, names, paging, refused, releases, shadow, sources, stuck, unmap};
+use crate::{
+    atomics, card, imports, leases, life, names, paging, refused, releases, shadow, sources, stuck, unmap,
+};
 use netvm_host::counters::Counters;
 use netvm_kit::host::SUMS;
 
@@ -40,6 +42,8 @@ fn every_counter_is_driven_above_zero() {
     life::a_dead_process_leaves_nothing();
     life::a_new_incarnation_comes_after_the_old_one_is_let_go();
     life::a_sleeping_nic_is_woken_once_for_each_event();
+    leases::leases_leave_room_and_come_back();
+    leases::later_the_card_is_asked_before_the_copy();
     card::after_a_reset_the_card_is_attached_again();
     let mut sums = vec![0; Counters::NAMES.len()];
     SUMS.with_borrow(|runs| {

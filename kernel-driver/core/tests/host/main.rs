@@ -4,6 +4,7 @@ mod atomics;
 mod card;
 mod counters;
 mod imports;
+mod leases;
 mod life;
 mod lost_peer;
 #[cfg(netvm_mutant)]

@@ -4,7 +4,11 @@ use netvm_abi::mutant::{Mutant, select};
 
 #[test]
 fn broken_builds_are_found() {
-    let cases: [(Mutant, fn()); 2] = [
+    let cases: [(Mutant, fn()); 3] = [
+        (
+            Mutant::LeaseUnasked,
+            crate::leases::later_the_card_is_asked_before_the_copy,
+        ),
         (
             Mutant::AtomicDoneTwice,
             crate::atomics::the_third_try_of_an_atomic_is_done_by_the_host,

@@ -26,6 +26,7 @@ use super::receive::Step;
 use crate::dmas::{Access, Dmas, Holder, NoPage, PageWanted};
 use crate::env::Env;
 use crate::inbound::{Slot, SlotState, UNITS, Unit, leave};
+use crate::leases::Extension;
 use crate::links::Links;
 use crate::platform::{Dma, Payload, Platform};
 use crate::ports::Port;
@@ -149,17 +150,13 @@ fn authorise<'a, P: Platform, S: Storage>(
     port: Option<&'a mut Port>,
     len: u32,
 ) -> Result<(SegmentId, &'a mut Port), Status> {
-    let authority = match port {
+    match port {
         Some(port) => env
             .capabilities
             .authorise(p.bar(), now, slot, port, len, Modes::ATOMIC)
             .map(|segment| (segment, port)),
         None => Err(Status::NoSuchPort),
-    };
-    if let Err(status) = authority {
-        *env.counters.refusals(status) += 1;
     }
-    authority
 }
 
 /// Answers an atomic.
@@ -198,14 +195,13 @@ impl<S: Storage> Nic<S> {
         }
         let (env, dmas) = (&mut self.env, &mut self.dmas);
         let Some(atomic) = Atomic::requested_by(slot.header()) else {
-            *env.counters.refusals(Status::Malformed) += 1;
-            return self.atomic_over(p, at, Err(Status::Malformed));
+            return self.other_request(p, now, at);
         };
         let bytes = atomic.operand_bytes();
         let port = self.ports.get_mut(slot.header().destination_port());
         let (authority, port) = match authorise(p, now, env, slot, port, bytes) {
             Ok(granted) => granted,
-            Err(status) => return self.atomic_over(p, at, Err(status)),
+            Err(status) => return self.atomic_not_begun(p, at, status),
         };
         let Some(unit) = unit else {
             return Step::Ended(Status::NoSuchPort);
@@ -233,6 +229,26 @@ impl<S: Storage> Nic<S> {
             self.atomic_misses(p, at);
         }
         Step::Pending
+    }
+
+    /// What has the form of an atomic, and is none: an extension of a lease, or nothing.
+    #[cold]
+    fn other_request<P: Platform>(&mut self, p: &mut P, now: Nanos, at: BounceId) -> Step {
+        let Some((slot, _)) = self.inbound.with_unit(at) else {
+            return Step::Ended(Status::Malformed);
+        };
+        let extension = Extension::requested_by(slot.header()).ok_or(Status::Malformed);
+        let port = self.ports.get_mut(slot.header().destination_port());
+        let result = extension.and_then(|extension| {
+            let port = port.ok_or(Status::NoSuchPort)?;
+            let leases = &self.env.capabilities;
+            leases.extend_lease(p.bar(), now, slot, port, extension)
+        });
+        match result {
+            Ok(_) => self.env.counters.leases_extended += 1,
+            Err(status) => *self.env.counters.refusals(status) += 1,
+        }
+        self.atomic_over(p, at, result)
     }
 
     /// The operand has been fetched: carries the operation out, and stores it if it has changed.
@@ -264,8 +280,22 @@ impl<S: Storage> Nic<S> {
                     self.atomic_misses(p, at);
                 }
             }
-            Err(status) => self.finish_atomic(p, now, at, Err(status)),
+            Err(status) => {
+                *env.counters.refusals(status) += 1;
+                self.finish_atomic(p, now, at, Err(status));
+            }
         }
+    }
+
+    /// An atomic may not be carried out.
+    #[cold]
+    #[inline(never)]
+    fn atomic_not_begun<P: Platform>(&mut self, p: &mut P, at: BounceId, status: Status) -> Step {
+        if self.lease_begins_late(p, at, status) {
+            return self.atomic_arrives(p, self.env.now, at);
+        }
+        *self.env.counters.refusals(status) += 1;
+        self.atomic_over(p, at, Err(status))
     }
 
     /// The operand has been stored.

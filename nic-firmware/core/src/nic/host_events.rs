@@ -2,7 +2,7 @@
 
 use super::Nic;
 use crate::platform::Platform;
-use netvm_abi::event::HostEvent;
+use netvm_abi::event::{HostEvent, NicEvent};
 use netvm_abi::storage::Storage;
 use netvm_abi::{Generation, Nanos, PortId};
 
@@ -64,6 +64,24 @@ impl<S: Storage> Nic<S> {
             }
             HostEvent::PeerReleased { peer, incarnation } => self.peer_released(p, now, peer, incarnation),
             HostEvent::PeerConnect { peer } => self.connect(p, now, peer),
+            HostEvent::LeaseBegin { slot, generation } => {
+                let begun = self.env.capabilities.begin_lease(p.bar(), now, slot, generation);
+                self.env.counters.leases_begun += u64::from(begun);
+            }
+            HostEvent::LeaseAsk {
+                slot,
+                generation,
+                token,
+            } => {
+                let left = self.env.capabilities.lease_left(p.bar(), now, slot, generation);
+                let answer = NicEvent::LeaseLeft {
+                    slot,
+                    generation,
+                    token,
+                    left,
+                };
+                self.env.tell_host(p, answer);
+            }
             HostEvent::Barrier { token } => self.dmas.barrier(p, &mut self.env, token),
             HostEvent::AtomicAnswer {
                 bounce,

@@ -132,6 +132,11 @@ impl<S: Storage> Nic<S> {
     /// Answers a read without data.
     #[cold]
     fn refuse_read<P: Platform>(&mut self, p: &mut P, at: BounceId, status: Status) -> Step {
+        if self.lease_begins_late(p, at, status) {
+            // It has been counted as refused.
+            self.env.counters.refused_expired -= 1;
+            return self.read_arrives(p, self.env.now, at);
+        }
         if let Some(request) = self.inbound.get(at).map(|slot| *slot.header()) {
             self.reply(p, &request, Err(status));
         }

@@ -118,12 +118,31 @@ impl<S: Storage> Nic<S> {
         match begun {
             Begun::Moves => Step::Pending,
             Begun::Over => Step::Ended(Status::Ok),
-            Begun::Refused(status) => self.write_refused(status),
+            Begun::Refused(status) => self.write_not_begun(p, at, status),
             Begun::Misses(ticket, cause) => {
                 self.write_misses(p, ticket, at, cause);
                 Step::Pending
             }
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn write_not_begun<P: Platform>(&mut self, p: &mut P, at: BounceId, status: Status) -> Step {
+        if self.lease_begins_late(p, at, status) {
+            // No append is under a lease.
+            return self.write_arrives(p, self.env.now, at, Modes::WRITE);
+        }
+        self.write_refused(status)
+    }
+
+    /// The message in a window slot was refused with this status, because its lease had not begun: it has now.
+    pub(super) fn lease_begins_late<P: Platform>(&self, p: &P, at: BounceId, status: Status) -> bool {
+        let slot = self.inbound.get(at).filter(|_| status == Status::Expired);
+        slot.is_some_and(|slot| {
+            let named = slot.header().capability();
+            self.env.capabilities.begins_late(p.bar(), named, self.env.now)
+        })
     }
 
     #[cold]

@@ -7,6 +7,7 @@ use netvm_abi::bar::BarMap;
 use netvm_abi::bounce::BounceUse;
 use netvm_abi::capability::{Capability, capability_at};
 use netvm_abi::event::{AtomicAnswer, HostEvent, NicEvent, SourceAnswer};
+use netvm_abi::lease::{Terms, lease_at};
 use netvm_abi::page_lock;
 use netvm_abi::page_table::PageEntry;
 use netvm_abi::shared_map::SharedMap;
@@ -102,6 +103,35 @@ impl Node {
         let map = BarMap::new(&self.board.geometry);
         let at = capability_at(map.capabilities, CapabilitySlot(slot));
         capability.publish(&self.board.bar, at);
+    }
+
+    /// Makes a lease live that lasts so long, and at most so long. [`begin_lease`](Self::begin_lease) tells the NIC.
+    pub fn lend(
+        &mut self,
+        slot: u32,
+        capability: &Capability,
+        generation: u32,
+        (duration, longest): (u64, u64),
+    ) {
+        let map = BarMap::new(&self.board.geometry);
+        let (slot, generation) = (CapabilitySlot(slot), Generation(generation));
+        let terms = Terms {
+            generation,
+            duration: Nanos(duration),
+            longest: Nanos(longest),
+        };
+        terms.publish(&self.board.bar, lease_at(map.leases, slot));
+        let lease = Capability {
+            expires: Nanos(0),
+            ..*capability
+        };
+        self.grant(slot.0, &lease);
+    }
+
+    /// Tells the NIC that a lease begins.
+    pub fn begin_lease(&mut self, slot: u32, generation: u32) {
+        let (slot, generation) = (CapabilitySlot(slot), Generation(generation));
+        self.tell(HostEvent::LeaseBegin { slot, generation });
     }
 
     /// Ends a capability.
