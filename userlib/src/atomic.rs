@@ -112,19 +112,7 @@ impl<'a> AtomicOp<'a> {
             CommandFlags::WIDE,
             self.atomic.wide && !self.atomic.opcode.is_extended(),
         );
-        let port = Arc::clone(&remote.port);
-        let posted = port.post_atomic(command, at_once)?;
-        Ok(PendingAtomic {
-            op: posted.op,
-            epoch: posted.epoch,
-            node: command.node,
-            exporter: command.port,
-            address: command.remote,
-            port,
-            end: None,
-            disregarded: false,
-            watch: Watch::new(),
-        })
+        PendingAtomic::begin(&remote.port, command, at_once)
     }
 
     /// Hands it to the card and waits for the answer: one round trip.
@@ -155,6 +143,23 @@ pub struct PendingAtomic {
 }
 
 impl PendingAtomic {
+    /// Posts what has the form of an atomic.
+    pub(crate) fn begin(port: &Arc<PortInner>, command: Command, at_once: bool) -> Result<Self> {
+        let port = Arc::clone(port);
+        let posted = port.post_atomic(command, at_once)?;
+        Ok(Self {
+            op: posted.op,
+            epoch: posted.epoch,
+            node: command.node,
+            exporter: command.port,
+            address: command.remote,
+            port,
+            end: None,
+            disregarded: false,
+            watch: Watch::new(),
+        })
+    }
+
     /// Its number, as [`Error::Failed`] names it.
     #[must_use]
     pub const fn op(&self) -> OpId {

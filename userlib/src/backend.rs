@@ -36,6 +36,7 @@
 //! of them sees the other.
 
 use netvm_abi::control::{Grant, Modes, Name};
+use netvm_abi::lease::LeaseId;
 use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::{ExportId, Generation, Geometry, Nanos, NodeId, NotificationId, PortId};
 use netvm_abi::{SegmentId, Status, VirtAddr};
@@ -193,6 +194,34 @@ pub trait PortBackend: Send + Sync {
     /// Lets go of a capability. Best effort; returns without waiting for the other node.
     fn release(&self, exporter: NodeId, grant: &Grant);
 
+    /// Lends a part of one of the port's exports to a port of some node, for a time that its card measures.
+    ///
+    /// # Errors
+    /// [`Status::NoSuchExport`], [`Status::OutOfRange`], [`Status::NotAllowed`], [`Status::Malformed`], [`Status::NoSuchNode`],
+    /// [`Status::TableFull`], [`Status::CardGone`]. Back ends that cannot lend say so with [`Refusal::Unsupported`].
+    fn lend(&self, spec: &LeaseSpec) -> Result<(LeaseId, Grant), Refusal> {
+        let _ = spec;
+        Err(NO_LEASES)
+    }
+
+    /// Asks the card how much of a lease is left: at least so much, by [`now`](Self::now). 0: it is over for good.
+    ///
+    /// # Errors
+    /// [`Status::CardGone`], [`Refusal::Unsupported`].
+    fn lease_left(&self, lease: LeaseId) -> Result<Nanos, Refusal> {
+        let _ = lease;
+        Err(NO_LEASES)
+    }
+
+    /// Takes leases back; those that are gone already are left out. Returns when nothing that they allowed is under way.
+    ///
+    /// # Errors
+    /// [`Refusal::Unsupported`].
+    fn recall(&self, leases: &[LeaseId]) -> Result<(), Refusal> {
+        let _ = leases;
+        Err(NO_LEASES)
+    }
+
     // ---- waiting ----
 
     /// The platform's monotonic clock (virtual time in the simulator).
@@ -268,6 +297,31 @@ pub struct ExportSpec<'a> {
     pub queue: QueueShape,
     /// The access list: a caller may do what all lines that fit it allow. An empty list lets no port import.
     pub admit: &'a [Admission],
+}
+
+const NO_LEASES: Refusal = Refusal::Unsupported(
+    "the kernel's device lends nothing yet: a node of the software card in the process can",
+);
+
+/// A lease.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaseSpec {
+    /// The export that the range is a part of.
+    pub export: ExportId,
+    /// First byte.
+    pub start: VirtAddr,
+    /// Number of bytes, never zero.
+    pub len: u64,
+    /// What the holder may do, of what the export allows at most.
+    pub modes: Modes,
+    /// The holder's node.
+    pub node: NodeId,
+    /// The holder's port.
+    pub port: PortId,
+    /// How long it lasts, unless it is extended.
+    pub duration: Nanos,
+    /// How long it lasts at most.
+    pub longest: Nanos,
 }
 
 /// An import.

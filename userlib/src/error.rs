@@ -254,6 +254,13 @@ pub enum Error {
         port: PortId,
     },
 
+    /// A lease that cannot be.
+    #[error("there can be no such lease: {why}")]
+    BadLease {
+        /// Why.
+        why: &'static str,
+    },
+
     /// The program has let go of this import or export.
     #[error("this import or export has been released")]
     Released,

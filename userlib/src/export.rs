@@ -36,6 +36,8 @@ pub struct Access {
     admit: Vec<Admission>,
     /// Modes for all ports.
     others: Option<Modes>,
+    /// Modes for leases.
+    lends: Modes,
 }
 
 impl Access {
@@ -47,6 +49,7 @@ impl Access {
             own: false,
             admit: Vec::new(),
             others: Some(modes),
+            lends: Modes::empty(),
         }
     }
 
@@ -57,7 +60,15 @@ impl Access {
             own: false,
             admit: Vec::new(),
             others: None,
+            lends: Modes::empty(),
         }
+    }
+
+    /// No port may import; what is [lent](Export::lend) of it may have these modes.
+    pub const fn lent(modes: Modes) -> Self {
+        let mut access = Self::nobody();
+        access.lends = modes;
+        access
     }
 
     /// All ports of this node may read, write and do atomics; other nodes get no access.
@@ -123,7 +134,7 @@ impl Access {
     /// The most that any importer may do.
     fn most(&self) -> Modes {
         let lines = self.admissions();
-        let none = self.with_notify(Modes::empty());
+        let none = self.with_notify(self.lends);
         lines.iter().fold(none, |most, line| most | line.modes)
     }
 
@@ -153,16 +164,16 @@ pub struct Export {
 }
 
 pub(crate) struct ExportInner {
-    port: Arc<PortInner>,
-    export: ExportId,
+    pub(crate) port: Arc<PortInner>,
+    pub(crate) export: ExportId,
     name: String,
     region: Region,
-    start: VirtAddr,
-    len: u64,
+    pub(crate) start: VirtAddr,
+    pub(crate) len: u64,
     key: RangeKey,
     /// Numbers that the program gives away with it, until it has ended.
     gives: Mutex<Option<GivenAway>>,
-    ended: AtomicBool,
+    pub(crate) ended: AtomicBool,
 }
 
 pub(crate) fn export(
@@ -246,6 +257,10 @@ pub(crate) fn export_queue(
 impl Export {
     pub(crate) const fn from_inner(inner: Arc<ExportInner>) -> Self {
         Self { inner }
+    }
+
+    pub(crate) fn inner(&self) -> &ExportInner {
+        &self.inner
     }
 
     /// Its name.

@@ -39,6 +39,8 @@ pub(crate) struct RemoteInner {
     exporter: PortId,
     name: String,
     grant: Grant,
+    /// It is a lease: no driver is told when it is let go of.
+    lent: bool,
     /// What every write to it has in common.
     pub(crate) template: WriteTemplate,
     pub(crate) stream: Arc<Stream>,
@@ -129,6 +131,17 @@ pub(crate) fn import_while(
             }
         }
     };
+    Ok(granted(port, (node, exporter), name, grant, false))
+}
+
+/// What a port has by a grant. `lent`: by a lease, so no driver is told when it is let go of.
+pub(crate) fn granted(
+    port: &Arc<PortInner>,
+    (node, exporter): (NodeId, PortId),
+    name: &str,
+    grant: Grant,
+    lent: bool,
+) -> RemoteSegment {
     let stream = port.poster().failures.stream(node);
     let inner = Arc::new_cyclic(|weak| {
         let key = port
@@ -155,11 +168,12 @@ pub(crate) fn import_while(
                 0
             }),
             grant,
+            lent,
             key,
             released: AtomicBool::new(false),
         }
     });
-    Ok(RemoteSegment { inner })
+    RemoteSegment { inner }
 }
 
 impl PortInner {
@@ -353,7 +367,9 @@ impl RemoteInner {
             .remove((self.node, self.exporter), self.key);
         if !self.port.closed.load(Ordering::Acquire) {
             self.settle();
-            self.port.backend.release(self.node, &self.grant);
+            if !self.lent {
+                self.port.backend.release(self.node, &self.grant);
+            }
         }
         Ok(())
     }

@@ -7,6 +7,7 @@
 //! | have memory that the card can reach | [`Port::alloc`], [`Port::adopt`], [`Port::adopt_all`], [`Region`] |
 //! | let others use it | [`Port::export`], [`Access`], [`Export`] |
 //! | use theirs | [`Port::import`], [`RemoteSegment`] |
+//! | ... for a time that ends by itself | [`Export::lend`], [`Port::use_lease`] |
 //! | change their words atomically | [`RemoteSegment::word64`], [`RemoteSegment::atomic`] |
 //! | write and read | [`RemoteSegment::write`], [`RemoteSegment::read`] |
 //! | ... several pieces as one operation | [`Port::write_vector`], [`Port::read_vector`] |
@@ -51,6 +52,7 @@ pub mod guarded;
 mod import;
 mod importing;
 mod label;
+mod lease;
 #[doc(hidden)]
 pub mod mapped;
 mod node;
@@ -90,6 +92,7 @@ pub use export::{Access, Export};
 pub use import::RemoteSegment;
 pub use importing::PendingImport;
 pub use label::Label;
+pub use lease::{LeaseTerms, LeaseToken, Leased, Lent, PendingExtension, TimeLeft};
 #[doc(hidden)]
 pub use netvm_abi as abi;
 pub use netvm_abi::control::Modes;

@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::export::{Access, Export};
 use crate::fence::{Fences, Until};
 use crate::import::RemoteSegment;
+use crate::lease::{LeaseToken, Leased};
 use crate::node::Node;
 use crate::notify::{Inbox, Notification, NotificationQueue, Sleep};
 use crate::pending::Pending;
@@ -401,6 +402,15 @@ impl Port {
         timeout: impl Into<Timeout>,
     ) -> Result<RemoteSegment> {
         crate::import::import(&self.inner, node, port, name, modes, timeout.into())
+    }
+
+    /// Uses memory that another port has lent to this one. Asks no driver, and no other node: whether the lease still lasts, the first access
+    /// tells.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchNode`], [`Error::PortClosed`].
+    pub fn use_lease(&self, token: &LeaseToken) -> Result<Leased> {
+        crate::lease::use_lease(&self.inner, token)
     }
 
     /// The export that holds this local address, and the offset in it (thesis: `export_lookup`). With

@@ -13,14 +13,18 @@ use crate::solo::Solo;
 use crate::timing::CostModel;
 use crate::vm::{PAGE, ProcessId};
 use crate::words::{NodeWords, Side, Space, View};
-use netvm::backend::{Backend, ExportSpec, ImportRequest, Memory, OpenRequest, PortBackend, Refusal, Words};
+use netvm::backend::{
+    Backend, ExportSpec, ImportRequest, LeaseSpec, Memory, OpenRequest, PortBackend, Refusal, Words,
+};
 use netvm_abi::bar::{BarMap, port as block};
 use netvm_abi::control::Grant;
+use netvm_abi::lease::LeaseId;
 use netvm_abi::shared_map::{SharedMap, status_page};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{
     ExportId, Generation, Geometry, Nanos, NodeId, PortId, Status, Token, VirtAddr, WordIndex, port_area,
 };
+use netvm_host::Progress;
 use netvm_host::exports::{Allow, ExportError};
 use netvm_host::imports::{ImportError, ImportSpec};
 use netvm_host::ports::{OpenPort, PortError};
@@ -140,6 +144,8 @@ struct SimPort {
     open: OpenPort,
     /// Imports that were granted, by capability, so that a release finds its import.
     imports: Solo<RefCell<BTreeMap<(NodeId, u32), Token>>>,
+    /// What was lent and not taken back, by slot and generation.
+    leases: Solo<RefCell<BTreeMap<(u32, u32), Rc<ExportFact>>>>,
 }
 
 /// The node's; a program that outlives its world sees an ordinary one.
@@ -206,6 +212,7 @@ impl Backend for SimBackend {
             process,
             open,
             imports: Solo::new(RefCell::default()),
+            leases: Solo::new(RefCell::default()),
         }))
     }
 }
@@ -235,6 +242,28 @@ impl SimPort {
             base,
             len,
         }))
+    }
+
+    /// Calls the core until it answers; others run meanwhile.
+    fn until<R>(
+        &self,
+        mut call: impl FnMut(&mut crate::driver::Driver, Nanos) -> Result<Option<R>, Status>,
+    ) -> Result<R, Refusal> {
+        loop {
+            let (sim, node) = self.live()?;
+            let now = sim.now();
+            let answer = {
+                let mut slot = node.driver(&sim);
+                let driver = slot.as_mut().ok_or_else(gone)?;
+                driver.step(&sim, CoreStep::Call, |driver| call(driver, now))
+            };
+            crate::driver::nudge(&sim, &node, Nanos(200));
+            node.kick(&sim, Nanos(200));
+            if let Some(answer) = answer? {
+                return Ok(answer);
+            }
+            self.system_call();
+        }
     }
 
     /// A system call takes a while, in which others run.
@@ -409,6 +438,77 @@ impl PortBackend for SimPort {
             return Err(Refusal::Status(Status::NoSuchExport));
         }
         wait_for(&sim, &node, self.life, job);
+        Ok(())
+    }
+
+    fn lend(&self, spec: &LeaseSpec) -> Result<(LeaseId, Grant), Refusal> {
+        self.system_call();
+        let spec = netvm_host::leases::LeaseSpec {
+            export: spec.export,
+            start: spec.start,
+            len: spec.len,
+            modes: spec.modes,
+            node: spec.node,
+            port: spec.port,
+            duration: spec.duration,
+            longest: spec.longest,
+        };
+        let port = self.open.port;
+        let lent = self.until(|driver, now| driver.host.lend(&mut driver.platform, port, &spec, now))?;
+        let (sim, node) = self.live()?;
+        let fact = ExportFact {
+            start: spec.start.0,
+            end: spec.start.0 + spec.len,
+            allowed: vec![Allowed {
+                node: Some(spec.node),
+                port: Some(spec.port),
+                modes: spec.modes,
+                notify: (lent.grant.notify_first, lent.grant.notify_last),
+            }],
+            queue: None,
+        };
+        let fact = process::lent(&sim, &node, port, spec.export, fact);
+        let LeaseId { slot, generation } = lent.lease;
+        self.leases.borrow_mut().insert((slot.0, generation.0), fact);
+        Ok((lent.lease, lent.grant))
+    }
+
+    fn lease_left(&self, lease: LeaseId) -> Result<Nanos, Refusal> {
+        self.system_call();
+        let port = self.open.port;
+        let mut question = None;
+        self.until(|driver, now| {
+            let question = &*question.get_or_insert_with(|| driver.host.lease_left_begin(port, lease));
+            driver
+                .host
+                .lease_left_step(&mut driver.platform, port, question, now)
+        })
+    }
+
+    fn recall(&self, leases: &[LeaseId]) -> Result<(), Refusal> {
+        self.system_call();
+        let port = self.open.port;
+        let (sim, node) = self.live()?;
+        process::recalls(&sim, &node, port);
+        let mut ending = Vec::new();
+        self.until(|driver, now| {
+            let begin = |lease: &LeaseId| driver.host.recall_begin(&mut driver.platform, port, *lease, now);
+            ending.extend(leases.iter().filter_map(begin));
+            Ok(Some(()))
+        })?;
+        // A program that is unwound cannot wait; the barrier comes all the same.
+        while let Some(mut last) = ending.pop().filter(|_| !std::thread::panicking()) {
+            self.until(|driver, now| {
+                let step = driver.host.revoke_step(&mut driver.platform, &mut last, now);
+                Ok((step == Progress::Done).then_some(()))
+            })?;
+        }
+        for LeaseId { slot, generation } in leases {
+            let fact = self.leases.borrow_mut().remove(&(slot.0, generation.0));
+            if let Some(fact) = fact.filter(|_| !std::thread::panicking()) {
+                process::lease_gone(&sim, &node, port, &fact);
+            }
+        }
         Ok(())
     }
 

@@ -111,8 +111,10 @@ pub(crate) enum Ending {
     Port,
     /// A region, with all exports in it.
     Region,
-    /// An export.
+    /// An export, or what was lent of it.
     Export,
+    /// A lease, now or by itself later.
+    Lease,
 }
 
 /// What a card counts of a port's operations.

@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use netvm::backend::{
-    Backend, ExportSpec, ImportRequest, MappedWords, OpenRequest, PortBackend, Refusal, Words,
+    Backend, ExportSpec, ImportRequest, LeaseSpec, MappedWords, OpenRequest, PortBackend, Refusal, Words,
 };
 use netvm_abi::bar::{BarMap, port};
 use netvm_abi::control::Grant;
+use netvm_abi::lease::LeaseId;
 use netvm_abi::port_area::AREA_WORDS;
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::{
@@ -21,6 +22,7 @@ use netvm_abi::{
 use netvm_host::exports::Allow;
 use netvm_host::imports::ImportSpec;
 use netvm_host::ports::OpenPort;
+use netvm_host::revoke::Revoke;
 use netvm_soft::PAGE_BYTES;
 use netvm_soft::memory::WordSpace;
 
@@ -30,6 +32,8 @@ use crate::patience::Patience;
 use crate::refusal;
 use crate::segment::{Segment, address_of};
 
+/// Leases taken back under one hold of the driver's lock.
+const RECALLED_AT_ONCE: usize = 64;
 /// Spins between two chances for another thread on the same processor.
 const SPINS_PER_YIELD: u32 = 512;
 const NAP: Duration = Duration::from_micros(20);
@@ -258,6 +262,46 @@ impl<M: Machine, R: Memory<M>> PortBackend for Port<M, R> {
         let begun = host.with(|core, _, _| core.unexport_begin(self.open.port, export));
         let mut unexport = begun.map_err(refusal::export)?;
         host.drive(|core, glue, now| core.unexport_step(glue, &mut unexport, now));
+        Ok(())
+    }
+
+    fn lend(&self, spec: &LeaseSpec) -> Result<(LeaseId, Grant), Refusal> {
+        self.still_open()?;
+        let spec = netvm_host::leases::LeaseSpec {
+            export: spec.export,
+            start: spec.start,
+            len: spec.len,
+            modes: spec.modes,
+            node: spec.node,
+            port: spec.port,
+            duration: spec.duration,
+            longest: spec.longest,
+        };
+        let host = &self.parts.host;
+        let lent = host.until(|core, glue, now| core.lend(glue, self.open.port, &spec, now))?;
+        Ok((lent.lease, lent.grant))
+    }
+
+    fn lease_left(&self, lease: LeaseId) -> Result<Nanos, Refusal> {
+        self.still_open()?;
+        let (host, port) = (&self.parts.host, self.open.port);
+        let question = host.with(|core, _, _| core.lease_left_begin(port, lease));
+        let left = host.until(|core, glue, now| core.lease_left_step(glue, port, &question, now))?;
+        Ok(left)
+    }
+
+    fn recall(&self, leases: &[LeaseId]) -> Result<(), Refusal> {
+        let (host, port) = (&self.parts.host, self.open.port);
+        let mut ending: Vec<Revoke> = Vec::with_capacity(leases.len());
+        for some in leases.chunks(RECALLED_AT_ONCE) {
+            host.with(|core, glue, now| {
+                let begin = |lease: &LeaseId| core.recall_begin(glue, port, *lease, now);
+                ending.extend(some.iter().filter_map(begin));
+            });
+        }
+        while let Some(mut last) = ending.pop() {
+            host.drive(|core, glue, now| core.revoke_step(glue, &mut last, now));
+        }
         Ok(())
     }
 

@@ -190,6 +190,24 @@ impl<M: Machine> HostSide<M> {
         }
     }
 
+    /// Calls the core until it answers.
+    ///
+    /// # Errors
+    /// The core's.
+    pub fn until<R>(
+        &self,
+        mut call: impl FnMut(&mut Host<Heap>, &mut Glue, Nanos) -> Result<Option<R>, Status>,
+    ) -> Result<R, Status> {
+        loop {
+            let token = self.steps.token();
+            if let Some(result) = self.with(&mut call)? {
+                return Ok(result);
+            }
+            self.machine.kick();
+            self.steps.wait(token, Some(Duration::from_micros(100)));
+        }
+    }
+
     /// The interrupt thread's body: hears what the card says until it is stopped.
     pub fn listen(&self) {
         loop {

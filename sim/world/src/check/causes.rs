@@ -27,6 +27,8 @@ pub(super) struct Causes {
     closing: BTreeSet<At>,
     /// Ports of which an export, or the region of one, has been withdrawn or is about to be.
     withdrawn: BTreeSet<At>,
+    /// Ports that have lent something: it may be over.
+    lent: BTreeSet<At>,
     /// Regions of each port, first byte and length, those that are gone included.
     regions: BTreeMap<At, Vec<(u64, u64)>>,
     /// Ports of which a region is gone, or about to be, and ports that have named memory of no region.
@@ -51,6 +53,7 @@ impl Causes {
             changed: BTreeMap::new(),
             closing: BTreeSet::new(),
             withdrawn: BTreeSet::new(),
+            lent: BTreeSet::new(),
             regions: BTreeMap::new(),
             unregistered: BTreeSet::new(),
             down: BTreeMap::new(),
@@ -99,6 +102,7 @@ impl Causes {
                     || self.closing.contains(&from)
                     || ledger.blamed(from.0, to.0).is_some()
             }
+            Status::Expired => self.lent.contains(&to),
             Status::LocalAddress | Status::Unmapped => {
                 self.unregistered.contains(&from) || self.unregistered.contains(&to)
             }
@@ -202,6 +206,9 @@ impl Checker for Causes {
                 }
                 Ending::Export => {
                     self.withdrawn.insert((node, port));
+                }
+                Ending::Lease => {
+                    self.lent.insert((node, port));
                 }
             },
             Seen::Hostile { node, port } => {
@@ -307,6 +314,7 @@ mod tests {
             (Status::NoSuchPort, Some(ends(Ending::Port))),
             (Status::CapabilityRefused, Some(ends(Ending::Export))),
             (Status::CapabilityRefused, Some(own_port_ends)),
+            (Status::Expired, Some(ends(Ending::Lease))),
             (Status::LocalAddress, Some(ends(Ending::Region))),
             (Status::Malformed, None),
         ];

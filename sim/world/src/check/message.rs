@@ -29,6 +29,8 @@ pub(crate) const ATOMIC_REQUEST: u8 = 3;
 pub(crate) const FLUSH: u8 = 4;
 /// Opcode of the command that waits for what has been received.
 const FLUSH_RECEIVED: u8 = 4;
+/// An extension of a lease.
+const EXTEND_LEASE: u8 = 5;
 pub(crate) const CONTROL: u8 = 5;
 pub(crate) const READ_REPLY: u8 = 16;
 pub(crate) const ATOMIC_REPLY: u8 = 17;
@@ -94,10 +96,11 @@ impl Message {
             .map(move |bit| from.wrapping_add(bit))
     }
 
-    /// Bytes of an atomic request's operand: 4 or 8, 32 for the opcodes from 32 to 63, and beyond those what the value's kind
+    /// Bytes of an atomic request's operand: none of an extension of a lease, else 4 or 8, 32 for the opcodes from 32 to 63, and beyond those what the value's kind
     /// says.
     pub(crate) const fn operand_bytes(&self) -> u32 {
         match (self.status, self.flags & 4) {
+            (EXTEND_LEASE, _) => 0,
             (64..128, 0) => 1,
             (64..128, _) => 2,
             (32..64, _) => 32,
@@ -202,7 +205,7 @@ impl Posted {
             1 => WRITE,
             2 => READ_REQUEST,
             3 => FLUSH,
-            16..=19 | 32..=37 => ATOMIC_REQUEST,
+            EXTEND_LEASE | 16..=19 | 32..=37 => ATOMIC_REQUEST,
             64.. if is_on_value(self.opcode) => ATOMIC_REQUEST,
             _ => 0,
         }

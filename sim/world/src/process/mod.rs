@@ -5,8 +5,8 @@ mod ports;
 
 pub(crate) use overslept::{Overslept, acts, found};
 pub(crate) use ports::{
-    Ports, all_ports_event, block, events, export_gone, exported, open_port, owner, port_closed, port_event,
-    port_opened, ports_of, segment_gone, spin, stir,
+    Ports, all_ports_event, block, events, export_gone, exported, lease_gone, lent, open_port, owner,
+    port_closed, port_event, port_opened, ports_of, recalls, segment_gone, spin, stir,
 };
 
 use crate::coroutine::{App, Park, Turn};

@@ -4,7 +4,7 @@ use super::overslept::{self, Overslept};
 use super::{AppId, running, wake, wake_after};
 use crate::coroutine::Park;
 use crate::node::Node;
-use crate::seen::{ExportFact, Seen};
+use crate::seen::{Ending, ExportFact, Seen};
 use crate::sim::Sim;
 use crate::vm::ProcessId;
 use netvm_abi::{ExportId, Nanos, PortId, SegmentId};
@@ -207,6 +207,49 @@ pub(crate) fn exported(
         port,
         fact,
     });
+}
+
+/// A part of an export is lent: as long as that lasts, it is an export to one port.
+pub(crate) fn lent(
+    sim: &Sim,
+    node: &Node,
+    port: PortId,
+    export: ExportId,
+    fact: ExportFact,
+) -> Rc<ExportFact> {
+    let fact = Rc::new(fact);
+    if let Some(state) = node.ports.borrow_mut().get_mut(&port) {
+        let whole = state.exports.iter().find(|entry| entry.0 == export);
+        if let Some(segment) = whole.map(|entry| entry.1) {
+            state.exports.push((export, segment, fact.clone()));
+        }
+    }
+    let (node, given) = (node.id, fact.clone());
+    sim.see(Seen::Exported {
+        node,
+        port,
+        fact: given,
+    });
+    sim.see(Seen::Ends {
+        node,
+        port,
+        what: Ending::Lease,
+    });
+    fact
+}
+
+/// A lease is about to be taken back.
+pub(crate) fn recalls(sim: &Sim, node: &Node, port: PortId) {
+    sim.see(Seen::Ends {
+        node: node.id,
+        port,
+        what: Ending::Export,
+    });
+}
+
+/// The taking back of a lease has returned.
+pub(crate) fn lease_gone(sim: &Sim, node: &Node, port: PortId, fact: &Rc<ExportFact>) {
+    forget(sim, node, port, |entry| Rc::ptr_eq(&entry.2, fact));
 }
 
 /// The withdrawal of an export has returned.

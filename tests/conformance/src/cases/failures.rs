@@ -10,7 +10,7 @@ use std::time::Duration;
 const DONE: u32 = 800;
 
 /// How a capability that has ended is refused.
-const ENDED: &[Status] = &[Status::CapabilityRefused, Status::Revoked];
+pub(super) const ENDED: &[Status] = &[Status::CapabilityRefused, Status::Revoked];
 /// How a port that is not there (any more) refuses.
 const GONE: &[Status] = &[
     Status::CapabilityRefused,
@@ -96,7 +96,12 @@ pub(super) fn settle(env: &Env, port: &Port, remote: &RemoteSegment) -> Outcome 
 }
 
 /// Writes until the first failure, which must be for one of these reasons.
-fn write_until_refused(env: &Env, port: &Port, remote: &RemoteSegment, reasons: &[Status]) -> Outcome {
+pub(super) fn write_until_refused(
+    env: &Env,
+    port: &Port,
+    remote: &RemoteSegment,
+    reasons: &[Status],
+) -> Outcome {
     let source = port.alloc(3 * 4096)?;
     let deadline = env.deadline(port);
     let mut value = 1u8;
