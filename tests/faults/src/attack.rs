@@ -10,8 +10,8 @@ use netvm_abi::descriptor::{Command, CommandFlags, DESCRIPTOR_WORDS, HEAD_WORDS,
 use netvm_abi::event::HostEvent;
 use netvm_abi::wire::{HEADER_BYTES, Header, Kind, MessageFlags};
 use netvm_abi::{
-    ByteLen, CapabilitySlot, Epoch, Nanos, NodeId, NotificationId, OpId, PortId, ReplySlot, Seq, Token,
-    VirtAddr,
+    ByteLen, CapabilitySlot, Epoch, Generation, Nanos, NodeId, NotificationId, OpId, PortId, ReplySlot, Seq,
+    Token, VirtAddr,
 };
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -133,6 +133,19 @@ impl Attack {
                 self.stand
                     .host
                     .tell(&self.stand.board, HostEvent::Barrier { token });
+            }
+            98 => {
+                let slot = CapabilitySlot(self.random.random_range(0..80));
+                let latest = self.stand.host.lease(slot).unwrap_or_default();
+                let generation = Generation(latest.wrapping_sub(self.random.random_range(0..2)));
+                let token = Token(self.random.random());
+                self.stand.settle();
+                let ask = HostEvent::LeaseAsk {
+                    slot,
+                    generation,
+                    token,
+                };
+                self.stand.host.tell(&self.stand.board, ask);
             }
             97 => {
                 let (peer, slot, token) = (
@@ -317,11 +330,15 @@ impl Attack {
                 // Half of them without a value's type, and now and then a code that is none.
                 let last = if self.random.random() { 38 } else { u8::MAX };
                 header.raw.status = self.random.random_range(Opcode::TestAndSet.code()..=last);
-                if self.random.random_ratio(1, 16) {
-                    header.raw.status = Opcode::ExtendLease.code();
-                }
                 header.raw.operand = self.random.random_range(0..4);
                 header.raw.compare = self.random.random_range(0..4);
+                if self.random.random_ratio(1, 16) {
+                    header.raw.status = Opcode::ExtendLease.code();
+                    header.raw.operand = self.random.random_range(0..2_000_000_000);
+                    if let Some(generation) = self.stand.host.lease(header.capability) {
+                        header.raw.compare = u64::from(generation - self.random.random_range(0..2));
+                    }
+                }
                 if self.random.random() {
                     header.flags |= MessageFlags::WIDE;
                 }

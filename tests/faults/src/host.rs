@@ -6,13 +6,14 @@ use netvm_abi::bar::BarMap;
 use netvm_abi::bounce::{BounceUse, load_record};
 use netvm_abi::capability::{Capability, capability_at};
 use netvm_abi::event::{AtomicAnswer, HostEvent, NicEvent, SourceAnswer};
+use netvm_abi::lease::{Terms, lease_at};
 use netvm_abi::page_lock::{self, LockState};
 use netvm_abi::page_table::{PageEntry, PageSlot, PageTable};
 use netvm_abi::ring::{RingPlace, RingReader, RingWriter};
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::wire::Kind;
 use netvm_abi::words::SharedWords;
-use netvm_abi::{CapabilitySlot, Geometry, Status, Vpn};
+use netvm_abi::{CapabilitySlot, Generation, Geometry, Nanos, Status, Vpn};
 use netvm_nic::platform::Dma;
 use std::collections::HashMap;
 
@@ -32,6 +33,8 @@ pub struct Host {
     pub bounced: u64,
     /// Barriers answered.
     pub barriers: u64,
+    /// Of each lease that was ever given, its latest use.
+    leases: HashMap<u32, u32>,
 }
 
 impl Host {
@@ -48,6 +51,7 @@ impl Host {
             closed: Vec::new(),
             bounced: 0,
             barriers: 0,
+            leases: HashMap::new(),
         }
     }
 
@@ -67,7 +71,7 @@ impl Host {
             match NicEvent::decode(&words).expect("an event that means something") {
                 NicEvent::PortClosed { port, .. } => self.closed.push(port),
                 NicEvent::BarrierDone { .. } => self.barriers += 1,
-                NicEvent::PeerUp { .. } | NicEvent::ControlSent { .. } => {}
+                NicEvent::PeerUp { .. } | NicEvent::ControlSent { .. } | NicEvent::LeaseLeft { .. } => {}
                 event => {
                     if matches!(event, NicEvent::Bounced { .. }) {
                         self.bounced += 1;
@@ -203,6 +207,40 @@ impl Host {
         let at = capability_at(BarMap::new(&board.geometry).capabilities, slot);
         capability.publish(&board.bar, at);
         board.capabilities[slot.index()] = Some(capability);
+    }
+
+    /// Grants a lease, and tells the NIC of every second one: others begin at their first access.
+    pub fn lend(
+        &mut self,
+        board: &mut Board,
+        slot: CapabilitySlot,
+        capability: Capability,
+        life: [Nanos; 2],
+    ) {
+        let generation = self.lease(slot).unwrap_or(0) + 1;
+        self.leases.insert(slot.0, generation);
+        let [duration, longest] = life;
+        let terms = Terms {
+            generation: Generation(generation),
+            duration,
+            longest,
+        };
+        terms.publish(&board.bar, lease_at(BarMap::new(&board.geometry).leases, slot));
+        let capability = Capability {
+            expires: Nanos(0),
+            ..capability
+        };
+        self.grant(board, slot, capability);
+        if generation % 2 == 0 {
+            let generation = Generation(generation);
+            self.tell(board, HostEvent::LeaseBegin { slot, generation });
+        }
+    }
+
+    /// Which use of a slot its lease is, if it was ever one.
+    #[must_use]
+    pub fn lease(&self, slot: CapabilitySlot) -> Option<u32> {
+        self.leases.get(&slot.0).copied()
     }
 
     /// Revokes a capability. The slot is not used again, so that no barrier has to be waited for.

@@ -38,6 +38,16 @@ pub const BASE: u64 = 0x10_0000;
 /// another segment. Page 8 is the port's own and named by none.
 pub const PAGES: u64 = 9;
 
+/// Whether a capability ends: the last of each port.
+const fn ends(slot: CapabilitySlot) -> bool {
+    slot.0 % 9 == 8
+}
+
+/// Whether it ends as a lease: those of every second port.
+const fn is_lease(slot: CapabilitySlot) -> bool {
+    ends(slot) && slot.0 / 9 % 2 == 0
+}
+
 /// Everything.
 pub struct Stand {
     /// The NIC core.
@@ -153,7 +163,12 @@ impl Stand {
 
     fn grant(&mut self, slot: CapabilitySlot, port: PortId, holder: NodeId, modes: Modes) {
         let capability = Self::capability(slot, port, holder, modes);
-        self.host.grant(&mut self.board, slot, capability);
+        if is_lease(slot) {
+            let life = [Nanos::from_millis(1_000), Nanos::from_millis(4_000)];
+            self.host.lend(&mut self.board, slot, capability, life);
+        } else {
+            self.host.grant(&mut self.board, slot, capability);
+        }
     }
 
     fn capability(slot: CapabilitySlot, port: PortId, holder: NodeId, modes: Modes) -> Capability {
@@ -174,7 +189,7 @@ impl Stand {
             secret: 0x5EC2_E700_0000_0000 | u64::from(slot.0),
             notify_first: NotificationId(1),
             notify_last: NotificationId(3000),
-            expires: if slot.0 % 9 == 8 {
+            expires: if ends(slot) {
                 Nanos::from_millis(2_000)
             } else {
                 Nanos::MAX
