@@ -61,6 +61,12 @@ ioctls! {
     WAIT = 0x08, Wait, 32;
     /// Copies counters.
     STAT = 0x09, Stat, 24;
+    /// Lends a part of an export to a port of some node, for a time that the card measures.
+    LEND = 0x0C, Lend, 80;
+    /// Asks the card how much of a lease is left.
+    LEASE_LEFT = 0x0D, LeaseLeft, 24;
+    /// Takes leases back; returns when nothing that they allowed is under way.
+    RECALL = 0x0E, Recall, 24;
 }
 
 /// Wakes a NIC that said it sleeps ([`SLEEPING`](crate::shared_map::status_page::SLEEPING)) after a doorbell. No
@@ -72,6 +78,8 @@ pub const NUDGE: u32 = number(0, 0x0B, 0);
 
 /// Most entries of an export's access list: [`Export::allow_count`].
 pub const ALLOW_ENTRIES: usize = 16;
+/// Most leases that one call takes back: [`Recall::count`].
+pub const RECALL_ENTRIES: usize = 32;
 
 /// "Any port that is free" in [`Register::port`], "every port" in [`AllowEntry::port`].
 pub const ANY_PORT: u16 = u16::MAX;
@@ -369,6 +377,74 @@ arguments! {
         which: u32 = 16,
         /// Zero.
         reserved: u32 = 20,
+    }
+
+    /// Argument of [`LEND`].
+    Lend {
+        /// `[in]` First address, inside the export.
+        address: u64 = 0,
+        /// `[in]` Bytes, not zero.
+        len: u64 = 8,
+        /// `[in]` Nanoseconds that it lasts, unless it is extended; not zero.
+        duration: u64 = 16,
+        /// `[in]` Nanoseconds that it lasts at most; no less than `duration`.
+        longest: u64 = 24,
+        /// `[out]` The capability's secret.
+        secret: u64 = 32,
+        /// `[in]` The export.
+        export: u32 = 40,
+        /// `[in]` What the holder may do, of what the export allows.
+        modes: u32 = 44,
+        /// `[in]` The holder's node.
+        node: u16 = 48,
+        /// `[in]` The holder's port.
+        port: u16 = 50,
+        /// `[out]` The capability's slot.
+        capability: u32 = 52,
+        /// `[out]` Tells the lease from others of its slot.
+        generation: u32 = 56,
+        /// `[out]` Status code.
+        status: u32 = 60,
+        /// `[out]` Lowest notification number allowed.
+        notify_first: u32 = 64,
+        /// `[out]` Highest notification number allowed.
+        notify_last: u32 = 68,
+        /// Zero.
+        reserved: u64 = 72,
+    }
+
+    /// Argument of [`LEASE_LEFT`].
+    LeaseLeft {
+        /// `[in]` The capability's slot.
+        capability: u32 = 0,
+        /// `[in]` The lease's generation.
+        generation: u32 = 4,
+        /// `[out]` Nanoseconds that are left at least; zero: it is over for good.
+        left: u64 = 8,
+        /// `[out]` Status code.
+        status: u32 = 16,
+        /// Zero.
+        reserved: u32 = 20,
+    }
+
+    /// Argument of [`RECALL`].
+    Recall {
+        /// `[in]` Pointer to an array of [`LeaseName`]. Those that are gone already, or another port's, are left out.
+        leases: u64 = 0,
+        /// `[in]` Entries of the array, [`RECALL_ENTRIES`] at most.
+        count: u32 = 8,
+        /// `[out]` Status code.
+        status: u32 = 12,
+        /// Zero.
+        reserved: u64 = 16,
+    }
+
+    /// Names a lease of the calling port.
+    LeaseName {
+        /// The capability's slot.
+        capability: u32 = 0,
+        /// The lease's generation.
+        generation: u32 = 4,
     }
 
     /// One counter, as [`STAT`] gives it.

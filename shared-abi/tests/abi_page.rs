@@ -622,7 +622,7 @@ fn events_and_control_messages() {
 
 #[test]
 fn device_calls() {
-    let arguments: [&[(&str, usize, usize)]; 10] = [
+    let arguments: [&[(&str, usize, usize)]; 13] = [
         ioctl::Query::FIELDS,
         ioctl::Register::FIELDS,
         ioctl::Adopt::FIELDS,
@@ -633,6 +633,9 @@ fn device_calls() {
         ioctl::Unimport::FIELDS,
         ioctl::Wait::FIELDS,
         ioctl::Stat::FIELDS,
+        ioctl::Lend::FIELDS,
+        ioctl::LeaseLeft::FIELDS,
+        ioctl::Recall::FIELDS,
     ];
     let rows = table("Calls");
     let (calls, bare) = rows.split_at(ioctl::ALL.len());

@@ -198,29 +198,20 @@ pub trait PortBackend: Send + Sync {
     ///
     /// # Errors
     /// [`Status::NoSuchExport`], [`Status::OutOfRange`], [`Status::NotAllowed`], [`Status::Malformed`], [`Status::NoSuchNode`],
-    /// [`Status::TableFull`], [`Status::CardGone`]. Back ends that cannot lend say so with [`Refusal::Unsupported`].
-    fn lend(&self, spec: &LeaseSpec) -> Result<(LeaseId, Grant), Refusal> {
-        let _ = spec;
-        Err(NO_LEASES)
-    }
+    /// [`Status::TableFull`], [`Status::CardGone`].
+    fn lend(&self, spec: &LeaseSpec) -> Result<(LeaseId, Grant), Refusal>;
 
     /// Asks the card how much of a lease is left: at least so much, by [`now`](Self::now). 0: it is over for good.
     ///
     /// # Errors
-    /// [`Status::CardGone`], [`Refusal::Unsupported`].
-    fn lease_left(&self, lease: LeaseId) -> Result<Nanos, Refusal> {
-        let _ = lease;
-        Err(NO_LEASES)
-    }
+    /// [`Status::CardGone`].
+    fn lease_left(&self, lease: LeaseId) -> Result<Nanos, Refusal>;
 
     /// Takes leases back; those that are gone already are left out. Returns when nothing that they allowed is under way.
     ///
     /// # Errors
-    /// [`Refusal::Unsupported`].
-    fn recall(&self, leases: &[LeaseId]) -> Result<(), Refusal> {
-        let _ = leases;
-        Err(NO_LEASES)
-    }
+    /// The port is closed: its leases are over.
+    fn recall(&self, leases: &[LeaseId]) -> Result<(), Refusal>;
 
     // ---- waiting ----
 
@@ -298,10 +289,6 @@ pub struct ExportSpec<'a> {
     /// The access list: a caller may do what all lines that fit it allow. An empty list lets no port import.
     pub admit: &'a [Admission],
 }
-
-const NO_LEASES: Refusal = Refusal::Unsupported(
-    "the kernel's device lends nothing yet: a node of the software card in the process can",
-);
 
 /// A lease.
 #[derive(Clone, Copy, Debug)]

@@ -84,6 +84,9 @@ arguments! {
     Unimport status status zero reserved0 reserved1;
     Wait zero reserved;
     Stat zero reserved;
+    Lend status status zero reserved;
+    LeaseLeft status status zero reserved;
+    Recall status status zero reserved;
 }
 
 /// A call with its argument.
@@ -126,6 +129,9 @@ pub(crate) fn call(file: &File, number: u32, at: usize) -> c_long {
         ioctl::IMPORT => with(at, |import| file.import(import)),
         ioctl::UNIMPORT => with(at, |unimport| file.unimport(unimport)),
         ioctl::WAIT => with(at, |wait| file.wait(wait)),
+        ioctl::LEND => with(at, |lend| file.lend(lend)),
+        ioctl::LEASE_LEFT => with(at, |left| file.lease_left(left)),
+        ioctl::RECALL => with(at, |recall| file.recall(recall)),
         ioctl::STAT => with(at, |argument| stat::stat(&file.card, argument)),
         ioctl::WAKE => match file.own_port() {
             Ok(port) => {
@@ -160,7 +166,7 @@ fn left(deadline: Nanos) -> u64 {
     }
 }
 
-fn modes(bits: u32) -> Result<Modes, Failure> {
+pub(crate) fn modes(bits: u32) -> Result<Modes, Failure> {
     let bits = u16::try_from(bits).map_err(|_| Status::Malformed)?;
     Modes::from_bits(bits).ok_or(Status::Malformed.into())
 }
@@ -210,8 +216,12 @@ impl File {
         })
     }
 
+    pub(crate) fn card(&self) -> &HostCard {
+        &self.card
+    }
+
     /// The port, for its own process only.
-    fn own_port(&self) -> Result<&Port, Failure> {
+    pub(crate) fn own_port(&self) -> Result<&Port, Failure> {
         let port = self.port()?;
         if !port.is_ours() {
             Err(Failure {

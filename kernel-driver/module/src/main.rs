@@ -15,7 +15,7 @@
 //! | [`port`] | an open port: a process, its worker, its life |
 //! | [`pages`] | page events: the kernel takes a page away; what the card is told before it is gone |
 //! | [`worker`] | bounced messages and missed pages: page in, copy once, map |
-//! | [`calls`] | ioctls |
+//! | [`calls`], [`leases`] | ioctls |
 //! | [`callbacks`] | what C calls |
 //! | [`words`] | NIC memory and driver memory |
 //! | [`event`], [`tables`], [`errno`], [`shim`] | tools |
@@ -35,6 +35,7 @@ mod calls;
 mod errno;
 mod event;
 mod host_card;
+mod leases;
 mod notices;
 mod pages;
 mod port;

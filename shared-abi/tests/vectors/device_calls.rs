@@ -65,4 +65,14 @@ fn device_calls() {
     );
     let stat: ioctl::Stat = check(golden, "stat", ioctl::STAT);
     assert_eq!((stat.count, stat.scope), (40, 1));
+    let lend: ioctl::Lend = check(golden, "lend", ioctl::LEND);
+    assert_eq!((lend.address, lend.len), (0x7f12_3456_0010, 64));
+    assert_eq!((lend.duration, lend.longest), (1_000_000_000, 60_000_000_000));
+    assert_eq!((lend.secret, lend.export, lend.modes), (SECRET, 5, 3));
+    assert_eq!((lend.node, lend.port), (1, 7));
+    assert_eq!((lend.capability, lend.generation), (9, 3));
+    let left: ioctl::LeaseLeft = check(golden, "lease left", ioctl::LEASE_LEFT);
+    assert_eq!((left.capability, left.generation, left.left), (9, 3, 1_000_000));
+    let recall: ioctl::Recall = check(golden, "recall", ioctl::RECALL);
+    assert_eq!((recall.leases, recall.count), (0x7ffd_eadb_eef0, 2));
 }

@@ -67,6 +67,12 @@ calls! {
     import = IMPORT, Import, "import";
     /// Lets go of an import.
     unimport = UNIMPORT, Unimport, "let go of an import";
+    /// Lends a part of an export.
+    lend = LEND, Lend, "lend memory";
+    /// Asks how much of a lease is left.
+    lease_left = LEASE_LEFT, LeaseLeft, "ask for a lease";
+    /// Takes leases back.
+    recall = RECALL, Recall, "take leases back";
 }
 
 impl Calls {

@@ -3,13 +3,17 @@
 use super::calls::{Calls, system};
 use super::map::Mapping;
 use super::memory::Segment;
-use crate::backend::{ExportSpec, ImportRequest, MappedWords, Memory, PortBackend, Refusal, Words};
+use crate::backend::{
+    ExportSpec, ImportRequest, LeaseSpec, MappedWords, Memory, PortBackend, Refusal, Words,
+};
 use crate::mapped::Mapped;
 use netvm_abi::bar::port::BLOCK_WORDS;
 use netvm_abi::control::{Grant, Modes};
 use netvm_abi::ioctl::{
-    ANY_NODE, ANY_PORT, Adopt, AllowEntry, Export, Import, NO_TIMEOUT, Register, Unexport, Unimport, Wait,
+    ANY_NODE, ANY_PORT, Adopt, AllowEntry, Export, Import, LeaseLeft, LeaseName, Lend, NO_TIMEOUT,
+    RECALL_ENTRIES, Recall, Register, Unexport, Unimport, Wait,
 };
+use netvm_abi::lease::LeaseId;
 use netvm_abi::port_area::{AREA_WORDS, ERROR_WRITE, NOTIFICATION_WRITE, PORT_EVENTS, PORT_STATE};
 use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::words::SharedWords;
@@ -44,6 +48,16 @@ pub(super) struct Port {
     /// Readable when they have changed.
     descriptor: Arc<OwnedFd>,
     ours: Weak<Self>,
+}
+
+/// A call that a signal may end before it has done anything.
+fn uninterrupted(mut call: impl FnMut() -> Result<(), Refusal>) -> Result<(), Refusal> {
+    loop {
+        match call() {
+            Err(Refusal::System { errno, .. }) if errno == rustix::io::Errno::INTR.raw_os_error() => {}
+            ended => return ended,
+        }
+    }
 }
 
 fn words(mapping: &Arc<Mapping>) -> Words {
@@ -245,6 +259,68 @@ impl PortBackend for Port {
         };
         // Revoked meanwhile, perhaps.
         let _ = calls.unimport(&mut unimport);
+    }
+
+    fn lend(&self, spec: &LeaseSpec) -> Result<(LeaseId, Grant), Refusal> {
+        let mut lend = Lend {
+            address: spec.start.0,
+            len: spec.len,
+            duration: spec.duration.0,
+            longest: spec.longest.0,
+            export: spec.export.0,
+            modes: u32::from(spec.modes.bits()),
+            node: spec.node.0,
+            port: spec.port.0,
+            ..Lend::default()
+        };
+        let calls = self.calls()?;
+        uninterrupted(|| calls.lend(&mut lend))?;
+        let lease = LeaseId {
+            slot: CapabilitySlot(lend.capability),
+            generation: Generation(lend.generation),
+        };
+        let grant = Grant {
+            start: spec.start,
+            len: spec.len,
+            capability: lease.slot,
+            secret: lend.secret,
+            modes: spec.modes,
+            notify_first: NotificationId(lend.notify_first),
+            notify_last: NotificationId(lend.notify_last),
+            queue: QueueShape::NONE,
+        };
+        Ok((lease, grant))
+    }
+
+    fn lease_left(&self, lease: LeaseId) -> Result<Nanos, Refusal> {
+        let mut left = LeaseLeft {
+            capability: lease.slot.0,
+            generation: lease.generation.0,
+            ..LeaseLeft::default()
+        };
+        let calls = self.calls()?;
+        uninterrupted(|| calls.lease_left(&mut left))?;
+        Ok(Nanos(left.left))
+    }
+
+    fn recall(&self, leases: &[LeaseId]) -> Result<(), Refusal> {
+        let calls = self.calls()?;
+        let names: Vec<_> = leases
+            .iter()
+            .map(|lease| LeaseName {
+                capability: lease.slot.0,
+                generation: lease.generation.0,
+            })
+            .collect();
+        for some in names.chunks(RECALL_ENTRIES) {
+            let mut recall = Recall {
+                leases: some.as_ptr().expose_provenance() as u64,
+                count: some.len() as u32,
+                ..Recall::default()
+            };
+            calls.recall(&mut recall)?;
+        }
+        Ok(())
     }
 
     fn now(&self) -> Nanos {

@@ -8,7 +8,7 @@ use crate::outcome::{Outcome, Trouble, fails, refused, right};
 use crate::pattern;
 use crate::side::{Shared, Side, worse};
 use netvm::{
-    Access, Error, Export, LeaseTerms, LeaseToken, Leased, Lent, Modes, NodeId, PortId, Refusal, Region,
+    Access, Error, Export, LeaseTerms, LeaseToken, Leased, Lent, Modes, NodeId, PortId, Region,
     RemoteSegment, Status, Timeout,
 };
 use std::ops::{Range, RangeBounds};
@@ -51,20 +51,7 @@ impl Owner {
 
     fn lend(&self, range: impl RangeBounds<u64>, modes: Modes, terms: LeaseTerms) -> Outcome<Lent> {
         let to = (self.side.peer(), self.side.peer_port(0));
-        match self.export.lend(range, to, modes, terms) {
-            Ok(lent) => Ok(lent),
-            Err(Error::Refused {
-                reason: Refusal::Unsupported(why),
-                ..
-            }) => {
-                // The peer waits for a token.
-                let none = [0; LeaseToken::BYTES];
-                self.desk.write(0, &none).notify(TOKEN).post()?;
-                self.side.flush_peer()?;
-                Err(Trouble::Skipped(why))
-            }
-            Err(error) => Err(error.into()),
-        }
+        Ok(self.export.lend(range, to, modes, terms)?)
     }
 
     /// Lends, and hands the token over.
@@ -104,9 +91,6 @@ impl Holder {
         self.side.take_signal(TOKEN)?;
         let mut bytes = [0; LeaseToken::BYTES];
         self.desk.read_into(0, &mut bytes)?;
-        if bytes == [0; LeaseToken::BYTES] {
-            return Err(Trouble::Skipped("the other side lends nothing"));
-        }
         let token = LeaseToken::from_bytes(&bytes)?;
         right!(
             token.node() == self.side.peer(),

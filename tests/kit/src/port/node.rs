@@ -2,10 +2,12 @@
 
 use super::{Body, Card, GAP, run};
 use netvm::backend::{
-    Backend, ExportSpec, ImportRequest, Memory, OpenRequest, PortBackend, Refusal, View, Width, Words,
+    Backend, ExportSpec, ImportRequest, LeaseSpec, Memory, OpenRequest, PortBackend, Refusal, View, Width,
+    Words,
 };
 use netvm::{Nanos, NodeId, PortId, Status, VirtAddr};
 use netvm_abi::control::Grant;
+use netvm_abi::lease::LeaseId;
 use netvm_abi::{ExportId, Generation, Geometry, SegmentId};
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -107,6 +109,18 @@ impl PortBackend for OnePort {
     }
 
     fn release(&self, _exporter: NodeId, _grant: &Grant) {}
+
+    fn lend(&self, _spec: &LeaseSpec) -> Result<(LeaseId, Grant), Refusal> {
+        Err(Refusal::Unsupported("one port lends nothing to another"))
+    }
+
+    fn lease_left(&self, _lease: LeaseId) -> Result<Nanos, Refusal> {
+        Ok(Nanos(0))
+    }
+
+    fn recall(&self, _leases: &[LeaseId]) -> Result<(), Refusal> {
+        Ok(())
+    }
 
     fn now(&self) -> Nanos {
         self.0.now()

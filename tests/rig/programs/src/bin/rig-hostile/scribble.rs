@@ -281,7 +281,7 @@ impl Scribbler {
         let address = [self.own, self.hidden, 0x1000, !0xFFF][mix.below(4) as usize];
         let len = [PAGE, OWN * PAGE, 1 << 40, !0xFFF][mix.below(4) as usize];
         let some = mix.below(8) as u32 + if mix.below(2) == 0 { self.segment } else { 0 };
-        let mut argument = match mix.below(6) {
+        let mut argument = match mix.below(9) {
             0 => {
                 let mut adopt = with(Adopt {
                     address,
@@ -320,6 +320,27 @@ impl Scribbler {
                 node: mix.below(2) as u16,
                 ..ioctl::Unimport::default()
             }),
+            5 => with(ioctl::Lend {
+                address,
+                len,
+                duration: mix.below(1 << 32),
+                longest: mix.below(1 << 32),
+                export: some,
+                modes: mix.below(64) as u32,
+                node: mix.below(3) as u16,
+                port: mix.below(70) as u16,
+                ..ioctl::Lend::default()
+            }),
+            6 => with(ioctl::LeaseLeft {
+                capability: mix.below(2000) as u32,
+                generation: mix.below(8) as u32,
+                ..ioctl::LeaseLeft::default()
+            }),
+            7 => with(ioctl::Recall {
+                leases: address,
+                count: mix.below(40) as u32,
+                ..ioctl::Recall::default()
+            }),
             _ => with(ioctl::Wait {
                 timeout: mix.below(1 << 20),
                 ..ioctl::Wait::default()
@@ -331,7 +352,10 @@ impl Scribbler {
             ioctl::UNEXPORT,
             ioctl::UNIMPORT,
             ioctl::WAIT,
-        ][mix.below(5) as usize];
+            ioctl::LEND,
+            ioctl::LEASE_LEFT,
+            ioctl::RECALL,
+        ][mix.below(8) as usize];
         self.device.call(number, &mut argument)
     }
 
