@@ -71,9 +71,8 @@ impl File {
             generation: Generation(left.generation),
         };
         let question = card.with(|host, _, _| host.lease_left_begin(port, lease));
-        let step = |host: &mut Host<Tables>, glue: &mut Glue, now| {
-            host.lease_left_step(glue, port, &question, now)
-        };
+        let step =
+            |host: &mut Host<Tables>, glue: &mut Glue, now| host.lease_left_step(glue, port, &question, now);
         left.left = until(card, step)?.0;
         Ok(())
     }
