@@ -116,8 +116,9 @@ pub struct Peer {
     lossy: bool,
     windows: HeldWindows,
     inflow: Inflow,
-    /// The other end has no window for what this one sends, as it said last.
-    refused: bool,
+    /// The other end has no window for what this one sends, as it said not long ago: so often that it may leave again before this
+    /// end takes it for lost. 0: it has not said so, or has received something since.
+    refused: u8,
     credits: Credits,
     sequence: Sequence,
     resend: Resend,
@@ -160,7 +161,7 @@ impl Peer {
             lossy: false,
             windows: HeldWindows::NONE,
             inflow: Inflow::Closed,
-            refused: false,
+            refused: 0,
             credits: Credits::new(64, Seq(0)),
             sequence: Sequence::new(64, Seq(0)),
             resend: Resend::new(),
@@ -538,7 +539,7 @@ impl<S: Storage> Links<S> {
             peer.credits = Credits::new(window, Self::first_seq(peer.local));
             peer.sequence = Sequence::new(window, offer.first);
             peer.begins_open();
-            peer.refused = false;
+            peer.refused = 0;
             if peer.lossy {
                 peer.resend.congestion = Congestion::of(window.into(), &env.config.timers);
                 peer.resend.makes_room();

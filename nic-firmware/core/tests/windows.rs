@@ -5,6 +5,7 @@ use netvm_abi::control::Modes;
 use netvm_abi::descriptor::{Command, CommandFlags, Opcode};
 use netvm_abi::event::{HostEvent, NicEvent};
 use netvm_abi::shared_queue::QueueShape;
+use netvm_abi::wire::Kind;
 use netvm_abi::{
     ByteLen, CapabilitySlot, Epoch, Geometry, Nanos, NodeId, OpId, ReplySlot, Status, Token, VirtAddr,
 };
@@ -284,6 +285,25 @@ fn a_link_that_is_refused_for_long_is_not_lost() {
     crowd.world.nodes[0].take_events();
     crowd.world.pass(Nanos::from_millis(5_000));
     crowd.check();
+}
+
+/// A message is refused. Then there is a window, but the wire loses the message each time, and nothing else.
+#[test]
+fn a_link_that_was_refused_and_loses_its_message_is_lost() {
+    let mut crowd = Crowd::new(4, 2, 0);
+    let stuck = Crowd::command(1, 0, 1, AWAY);
+    assert!(crowd.world.nodes[1].post(1, &stuck, &[9; 4]));
+    crowd.world.pass(Nanos::from_millis(10));
+    assert!(crowd.write(2, 0) && crowd.write(3, 0));
+    crowd.world.pass(Nanos::from_millis(10));
+    assert!(crowd.sum(|c| c.windows_refused) > 0);
+    crowd.world.lost =
+        Box::new(|message| message.header.kind == Kind::Write && message.header.source == NodeId(2));
+    crowd.world.hosts = true;
+    crowd.world.nodes[0].take_events();
+    crowd.world.pass(Nanos::from_millis(5_000));
+    assert!(crowd.world.nodes[2].nic.counters().links_lost > 0);
+    assert_eq!(crowd.world.nodes[3].nic.counters().links_lost, 0);
 }
 
 /// A stream that has failed stays so while its link has no window, at either end.

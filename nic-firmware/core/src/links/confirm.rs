@@ -43,7 +43,9 @@ impl<S: Storage> Links<S> {
         let of = |lane| move |number| kept_index(config, held, (lane, number));
         let before = resend.requests;
         lane.confirm(&mut resend.requests, next, &receipt.requests, of(Lane::Requests));
-        peer.refused &= lane.count == 0;
+        if lane.count != 0 {
+            peer.refused = 0;
+        }
         // Each number that is passed has been let go, now or as one beyond.
         let beyond = u32::from(resend.beyond) + lane.count;
         resend.beyond = beyond.saturating_sub(resend.requests.since(before)) as u16;

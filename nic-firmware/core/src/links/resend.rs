@@ -31,6 +31,8 @@ use netvm_abi::{Nanos, NodeId, Seq, StagingId, Stamp};
 const AT_ONCE: u8 = 8;
 /// What was refused comes again so often in a probe interval.
 const REFUSED_AGAIN: u64 = 16;
+/// Messages leave again so often before no refusal means that there is none: each one that is refused is answered.
+const REFUSAL_HOLDS: u8 = 128;
 /// So many of those that wait longer are looked at, at most.
 const LOOKS: usize = 64;
 /// The reordering window grows at most by this factor.
@@ -522,7 +524,7 @@ impl<S: Storage> Links<S> {
         let least = Nanos(config.timers.probe_interval.0 / REFUSED_AGAIN);
         resend
             .since
-            .after(if peer.refused { wait.max(least) } else { wait })
+            .after(if peer.refused > 0 { wait.max(least) } else { wait })
     }
 
     /// Whether the other card is to be asked before anything leaves again: not of what asks by itself.
@@ -550,16 +552,16 @@ impl<S: Storage> Links<S> {
     /// Whether a message has left again so often that its link is lost.
     pub(crate) fn has_left_too_often(&self, env: &Env<S>, id: NodeId, copy: u16) -> bool {
         let limit = env.config.timers.resend_limit();
-        let refused = self.get(id).is_some_and(|peer| peer.refused);
+        let refused = self.get(id).is_some_and(|peer| peer.refused > 0);
         !refused && self.copies.get(copy).is_some_and(|copy| copy.times() >= limit)
     }
 
-    /// A request was refused for lack of a window. Until one is received they come again after a part of the probe interval, and the
-    /// link is not lost for it.
+    /// A request was refused for lack of a window. Until one is received, or no more refusals come, they come again after a part of
+    /// the probe interval, and the link is not lost for it.
     #[cold]
     pub(crate) fn hears_of_refusal(&mut self, id: NodeId) {
         if let Some(peer) = self.get_mut(id) {
-            peer.refused = true;
+            peer.refused = REFUSAL_HOLDS;
             peer.resend.waits = 0;
         }
     }
@@ -570,7 +572,8 @@ impl<S: Storage> Links<S> {
         let resend = &mut peer.resend;
         resend.resent = resend.resent.wrapping_add(1);
         resend.congestion.loses();
-        if peer.refused {
+        if peer.refused > 0 {
+            peer.refused -= 1;
             self.copies.counts_at_most(copy, AT_ONCE);
         }
         self.copies.leave_again(copy, &mut resend.line, Stamp::of(now));
