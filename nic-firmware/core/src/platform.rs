@@ -259,6 +259,6 @@ pub trait Platform {
     /// The core is done with a received message's buffer.
     fn release_receive(&mut self, receive: ReceiveId);
 
-    /// Interrupts the host.
+    /// Interrupts the host. What is woken sees everything that the core has stored before.
     fn interrupt(&mut self, whom: Interrupt);
 }

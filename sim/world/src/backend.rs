@@ -592,7 +592,7 @@ impl PortBackend for SimPort {
         if let Some((sim, node)) = self.here() {
             process::acts(&sim);
             // The call is a posted store itself, behind those that it is made for.
-            node.words().push(Side::Host);
+            node.words().call(Side::Host);
             node.kick(&sim, sim.model.map_or(Nanos(150), |model| model.doorbell));
         }
     }

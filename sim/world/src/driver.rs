@@ -101,7 +101,7 @@ impl Platform for HostPlatform {
         if let Some(sim) = self.sim.upgrade() {
             let node = sim.node(self.node);
             // The call is a posted store itself, behind those that it is made for.
-            node.words().push(Side::Host);
+            node.words().call(Side::Host);
             node.kick(&sim, Nanos(200));
         }
     }

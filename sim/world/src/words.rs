@@ -275,8 +275,15 @@ impl NodeWords {
         }
     }
 
+    /// A side sends an interrupt or a wake-up call across the bus: a posted store behind all its earlier ones, those in its
+    /// buffer included. The platforms have a barrier there.
+    pub(crate) fn call(&self, side: Side) {
+        self.drain(side);
+        self.push(side);
+    }
+
     /// Something that a side sends across the bus pushes all earlier stores ahead of it.
-    pub(crate) fn push(&self, side: Side) {
+    fn push(&self, side: Side) {
         self.land(side, Nanos::MAX);
     }
 
@@ -558,6 +565,21 @@ mod tests {
         watch.lags.set(true);
         nic.store_release(at, 7);
         assert_eq!(nic.load_acquire(at), 7, "its own memory lies across no bus");
+    }
+
+    #[test]
+    fn a_call_across_the_bus_is_behind_every_store() {
+        let (watch, nic, _) = spaces();
+        let words = nic.words.clone();
+        let nic_across = View::whole(&words, Actor::Card, Space::Shared);
+        let host_own = View::whole(&words, Actor::Driver, Space::Shared);
+        let at = WordIndex(3);
+        watch.linger.set(true);
+        watch.lags.set(true);
+        nic_across.store_release(at, 1);
+        assert_eq!(host_own.load_acquire(at), 0);
+        words.call(Side::Nic);
+        assert_eq!(host_own.load_acquire(at), 1, "what is woken sees it");
     }
 
     #[test]

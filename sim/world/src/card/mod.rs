@@ -519,7 +519,7 @@ impl Platform for CardDevice {
             }
         };
         // A posted store like others: it pushes those before it.
-        sim.node(self.node).words().push(Side::Nic);
+        sim.node(self.node).words().call(Side::Nic);
         let latency = sim.takes(|model| model.interrupt, Nanos(300), Nanos(4_000));
         sim.after(latency, event);
     }
