@@ -282,6 +282,21 @@ mod tests {
         }
     }
 
+    /// A message that its receiver has refused leaves again, into a wire that is cut by then.
+    #[test]
+    fn what_leaves_again_into_a_cut_wire_has_its_time_from_there_on() {
+        let write = frame(Kind::Write, 5, 0x1000, b"data", 0);
+        let again = Seen::Cut {
+            frame: write.clone().into(),
+        };
+        let (mut ledger, mut all) = (Ledger::default(), checker());
+        let facts = [sent(write.clone()), arrived(write)];
+        assert_eq!(feed_at(&mut all, &mut ledger, Nanos(10), &facts), Ok(()));
+        assert_eq!(feed_at(&mut all, &mut ledger, Nanos(900), &[again]), Ok(()));
+        assert_eq!(all.tick(Nanos(1_200), &ledger), Ok(()));
+        caught(all.tick(Nanos(2_000), &ledger), "arrived at node");
+    }
+
     /// What was lost has come since; and what was lost had come before, when it left for the first time.
     #[test]
     fn an_answer_that_comes_after_all_is_not_missed() {

@@ -196,6 +196,7 @@ impl Ledger {
             }
             Seen::Cut { frame } => {
                 self.cut(now, frame);
+                self.again_on_its_way(now, frame);
                 self.frame_lost(now, frame);
             }
             Seen::FrameLost { frame } => self.frame_lost(now, frame),
@@ -543,6 +544,25 @@ impl Ledger {
             if !message.only_asks() && message.kind != FLUSH && (message.kind != WRITE || message.len == 0) {
                 self.end(direction, message.seq, true, news);
             }
+        }
+    }
+
+    /// A message that has arrived leaves again, and a cut wire has it: so it was refused, or its card does not know that it was
+    /// not. Either way it cannot end before the wire is there again.
+    fn again_on_its_way(&mut self, now: Nanos, frame: &[u8]) {
+        let Some(message) = Message::read(frame).filter(Message::windowed) else {
+            return;
+        };
+        let direction = (message.source, message.destination);
+        let entry = self
+            .lanes
+            .get_mut(&direction)
+            .and_then(|lane| lane.entry_mut(message.seq));
+        if let Some(entry) = entry
+            && matches!(entry.stage, Stage::Arrived(_))
+            && entry.message == message
+        {
+            entry.stage = Stage::Arrived(now);
         }
     }
 
