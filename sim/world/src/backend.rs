@@ -135,6 +135,9 @@ impl SharedWords for AppWords {
     }
 }
 
+/// What was lent, by slot and generation.
+type Lent = BTreeMap<(u32, u32), Rc<ExportFact>>;
+
 /// An open port, as the library sees it.
 struct SimPort {
     sim: Solo<Weak<Sim>>,
@@ -144,8 +147,8 @@ struct SimPort {
     open: OpenPort,
     /// Imports that were granted, by capability, so that a release finds its import.
     imports: Solo<RefCell<BTreeMap<(NodeId, u32), Token>>>,
-    /// What was lent and not taken back, by slot and generation.
-    leases: Solo<RefCell<BTreeMap<(u32, u32), Rc<ExportFact>>>>,
+    /// What was lent and not taken back.
+    leases: Solo<RefCell<Lent>>,
 }
 
 /// The node's; a program that outlives its world sees an ordinary one.

@@ -113,3 +113,19 @@ macro_rules! due {
     };
 }
 pub(crate) use due;
+
+/// Ends the body unless the condition holds. Where anything may fail that is a fair end: what was asked of a peer fails with its
+/// link, though no process of the body has failed.
+macro_rules! holds {
+    ($env:expr, $condition:expr, $($text:tt)+) => {
+        if !$condition {
+            let text = format!($($text)+);
+            return Err(if $env.may_fail {
+                $crate::Trouble::Unexpected(text)
+            } else {
+                $crate::Trouble::Spoiled(text)
+            });
+        }
+    };
+}
+pub(crate) use holds;

@@ -1,7 +1,7 @@
 //! Remote calls (`netvm-calls`): each runs once, in its sender's order, whatever the ring does meanwhile.
 
 use crate::env::Env;
-use crate::outcome::{Outcome, Trouble, due, right};
+use crate::outcome::{Outcome, Trouble, due, holds, right};
 use crate::pattern;
 use crate::side::open_to_all;
 use netvm::{Access, Modes, Timeout};
@@ -134,7 +134,7 @@ pub(super) fn stop(env: &Env, calls: &mut Calls, peer: Peer) -> Outcome {
     let stopped = Synchronizer::new();
     calls.to(peer).consumed(&stopped).call(&STOP, &())?;
     calls.wait_for(&stopped, env.patience)?;
-    due!(stopped.failed() == 0, "a call of nothing has failed");
+    holds!(env, stopped.failed() == 0, "a call of nothing has failed");
     Ok(())
 }
 
@@ -195,7 +195,8 @@ fn in_order(env: &Env, calls: &mut Calls, peer: Peer, caller: u64, rounds: u64) 
     let ran = calls.wait(&mut reply?, env.patience)?;
     right!(ran == rounds + 1, "{ran} calls ran, {} were made", rounds + 1);
     calls.wait_for(&consumed, env.patience)?;
-    due!(
+    holds!(
+        env,
         (sent.open(), sent.failed(), consumed.failed()) == (0, 0, 0),
         "all calls ran: {sent:?}, {consumed:?}"
     );
@@ -248,7 +249,7 @@ pub(super) fn calls_return(env: &Env) -> Outcome {
             calls.to(peer).consumed(&counter).call(&FAIL, &0)?;
             calls.to(peer).consumed(&counter).call(&FAIL, &5)?;
             calls.wait_for(&counter, env.patience)?;
-            due!(counter.failed() == 1, "one of two has failed: {counter:?}");
+            holds!(env, counter.failed() == 1, "one of two has failed: {counter:?}");
             for _ in 0..2 {
                 let failure = calls.take_failure();
                 let told = failure.as_ref().is_some_and(|failure| {
@@ -376,7 +377,8 @@ pub(super) fn calls_buffers(env: &Env) -> Outcome {
                     .consumed(&counter)
                     .call_buffer(&NOTE, &number, read)?;
                 calls.wait_for(&counter, env.patience)?;
-                due!(
+                holds!(
+                    env,
                     counter.failed() == 0,
                     "no call with a buffer has failed: {counter:?}"
                 );

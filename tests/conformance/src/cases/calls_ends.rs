@@ -4,7 +4,7 @@ use super::calls::{
     ADD, MOMENT, NAME, NOTE, Seen, address, filling, no_failures, open, serve, small, stop, unexpected,
 };
 use crate::env::Env;
-use crate::outcome::{Outcome, Trouble, due, right};
+use crate::outcome::{Outcome, Trouble, holds, right};
 use crate::side::{open_to_all, worse};
 use netvm::{Access, SharedSender};
 use netvm_calls::{Calls, Ended, Error, Payload, Registry, Synchronizer};
@@ -49,11 +49,12 @@ pub(super) fn calls_beside_failures(env: &Env) -> Outcome {
                 }
             }
             let waited = calls.wait_for(&consumed, env.patience);
-            due!(
+            holds!(
+                env,
                 waited.is_ok(),
                 "calls that are held back run: {waited:?}, {consumed:?}"
             );
-            due!(consumed.failed() == 0, "no call has failed: {consumed:?}");
+            holds!(env, consumed.failed() == 0, "no call has failed: {consumed:?}");
             stop(env, &mut calls, peer)?;
             no_failures(&mut calls)
         },
@@ -77,7 +78,8 @@ pub(super) fn calls_lives(env: &Env) -> Outcome {
                 }
             }
             seen.check()?;
-            due!(
+            holds!(
+                env,
                 seen.notes() == lives * 11,
                 "{} calls of {lives} lives have run",
                 seen.notes()

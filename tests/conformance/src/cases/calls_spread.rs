@@ -2,7 +2,7 @@
 
 use super::calls::{NAME, NOTE, STOP, Seen, address, filling, no_failures, serve, small, stop};
 use crate::env::Env;
-use crate::outcome::{Outcome, due, right};
+use crate::outcome::{Outcome, holds, right};
 use crate::side::worse;
 use netvm_calls::{Address, Buffer, BufferFunction, Calls, Error, Function, Payload, Synchronizer};
 use std::sync::Arc;
@@ -104,7 +104,7 @@ fn member(env: &Env, own: usize) -> Outcome {
     let found = spread.load(Ordering::Relaxed);
     right!(found | all == all, "a broadcast ran twice here: {found:x}");
     came?;
-    due!(ran.failed() == 0, "a broadcast ran everywhere: {ran:?}");
+    holds!(env, ran.failed() == 0, "a broadcast ran everywhere: {ran:?}");
     // All are done when the first has heard that from each.
     if own == 0 {
         calls.run_until(env.patience, || seen.notes() == 5)?;

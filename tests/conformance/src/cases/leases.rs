@@ -348,7 +348,10 @@ pub(super) fn lease_of_the_dead(env: &Env) -> Outcome {
         let lease = holder.take()?;
         holder.ring()?;
         let source = holder.side.alloc(4096)?;
+        // The other end may be gone before it kills.
+        let deadline = holder.side.env.deadline(&holder.side);
         loop {
+            deadline.check()?;
             // Dies while it writes, or extends, or is refused.
             let _ = lease.extend(SHORT);
             let _ = lease.write(0, source.slice(..)?).post();

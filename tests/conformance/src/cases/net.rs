@@ -1,7 +1,7 @@
 //! Connections over one queue: bytes in order, each once, on each of them; and their ends, as sockets have them.
 
 use crate::env::{Env, pass};
-use crate::outcome::{Outcome, Trouble, due, right};
+use crate::outcome::{Outcome, Trouble, due, holds, right};
 use crate::pattern;
 use crate::side::{Side, worse};
 use netvm::{Error, NodeId, PortId};
@@ -178,7 +178,8 @@ pub(super) fn net_many(env: &Env) -> Outcome {
                 streams.push((name, stream));
             }
             let stats = net.stats().told()?;
-            due!(
+            holds!(
+                side.env,
                 stats.connections == count as u64 && stats.peers == 1,
                 "{count} connections to one peer are {stats:?}"
             );
