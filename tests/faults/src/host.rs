@@ -231,7 +231,7 @@ impl Host {
             ..capability
         };
         self.grant(board, slot, capability);
-        if generation % 2 == 0 {
+        if generation.is_multiple_of(2) {
             let generation = Generation(generation);
             self.tell(board, HostEvent::LeaseBegin { slot, generation });
         }

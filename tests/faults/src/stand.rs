@@ -45,7 +45,7 @@ const fn ends(slot: CapabilitySlot) -> bool {
 
 /// Whether it ends as a lease: those of every second port.
 const fn is_lease(slot: CapabilitySlot) -> bool {
-    ends(slot) && slot.0 / 9 % 2 == 0
+    ends(slot) && (slot.0 / 9).is_multiple_of(2)
 }
 
 /// Everything.
