@@ -42,5 +42,5 @@ fn every_body_passes_without_faults() {
 
 #[test]
 fn every_body_passes_with_benign_faults() {
-    suite(FaultLevel::Benign, 1..if is_whole() { 25 } else { 2 });
+    suite(FaultLevel::Benign, 1..if is_whole() { 17 } else { 2 });
 }
