@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 use netvm_harness::cargo::root;
 
 /// A crate of ours, and those of ours that its shipped code may use.
-const ARROWS: [(&str, &[&str]); 30] = [
+const ARROWS: [(&str, &[&str]); 31] = [
     ("netvm-abi", &[]),
     ("netvm-nic", &["netvm-abi"]),
     ("netvm-host", &["netvm-abi"]),
@@ -34,6 +34,7 @@ const ARROWS: [(&str, &[&str]); 30] = [
     ("netvm-c", &["netvm", "netvm-process"]),
     ("netvm-fabric", &["netvm", "netvm-process"]),
     ("netvm-calls", &["netvm"]),
+    ("netvm-search", &["netvm", "netvm-calls"]),
     ("netvm-net", &["netvm"]),
     ("netvm-conformance", &["netvm", "netvm-calls", "netvm-net"]),
     (
