@@ -98,7 +98,7 @@ impl Default for MemberConfig {
 }
 
 impl MemberConfig {
-    /// How calls go: how they are packed, above all. Only members may call, whatever this says.
+    /// How calls go: how they are packed, above all. Calls of ports that are no members are refused, or passed over.
     pub fn calls(mut self, calls: CallsConfig) -> Self {
         self.calls = calls;
         self

@@ -12,6 +12,9 @@ use std::fmt;
 /// The name of the members' endpoints.
 const NAME: &str = "netvm search";
 
+/// So many ports an export can name. Where there are more members every port may call, and calls of others are passed over.
+const ADMITTED: usize = 16;
+
 /// What a member has done in a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -57,8 +60,10 @@ impl<G: Game> Member<G> {
         let rank = members.iter().position(|&member| member == here);
         let rank = rank.ok_or(Error::Configuration("this port is not in the list of members"))?;
         let mut calls = config.calls;
-        for member in members {
-            calls = calls.from_port(member.node, member.port);
+        if members.len() <= ADMITTED {
+            for member in members {
+                calls = calls.from_port(member.node, member.port);
+            }
         }
         let inbox = Inbox::new();
         let calls = Calls::open(
@@ -104,8 +109,10 @@ impl<G: Game> Member<G> {
             let missing =
                 (0..self.members.len()).find(|&rank| rank != self.rank && self.peers[rank].is_none());
             // A link that does not come up in time ends by itself.
-            if let Some((peer, why)) = self.calls.take_ended() {
-                return Err(self.lost(peer, why));
+            while let Some((peer, why)) = self.calls.take_ended() {
+                if let Some(lost) = self.lost(peer, why) {
+                    return Err(lost);
+                }
             }
             let Some(rank) = missing else { return Ok(()) };
             let now = self.calls.port().now();
@@ -211,7 +218,6 @@ impl<G: Game> Member<G> {
         let mut come = std::mem::take(&mut self.come);
         let did = !come.is_empty();
         for (from, message) in come.drain(..) {
-            // Only members may call.
             if let Some(rank) = self.members.iter().position(|&member| member == from) {
                 let taken = self.shard.take(rank as u32, message);
                 self.check(rank, taken)?;
@@ -258,7 +264,9 @@ impl<G: Game> Member<G> {
     /// Hears of links that have ended, and of calls that have failed.
     fn look_after_links(&mut self) -> Result<()> {
         while let Some((peer, why)) = self.calls.take_ended() {
-            let lost = self.lost(peer, why);
+            let Some(lost) = self.lost(peer, why) else {
+                continue;
+            };
             match lost {
                 // When the search is over, some members leave before others have heard of it. If it is not, the first member hears
                 // of this one, too, and leaves.
@@ -280,15 +288,11 @@ impl<G: Game> Member<G> {
         Ok(())
     }
 
-    /// The member whose link has ended.
-    pub(crate) fn lost(&self, peer: Peer, why: End) -> Error {
-        match self.peers.iter().position(|&other| other == Some(peer)) {
-            Some(rank) => {
-                let address = self.address(rank);
-                Error::Lost { rank, address, why }
-            }
-            None => Error::Calls(netvm_calls::Error::Ended(why)),
-        }
+    /// The member whose link has ended; nothing if it was of no member.
+    pub(crate) fn lost(&self, peer: Peer, why: End) -> Option<Error> {
+        let rank = self.peers.iter().position(|&other| other == Some(peer))?;
+        let address = self.address(rank);
+        Some(Error::Lost { rank, address, why })
     }
 }
 

@@ -221,10 +221,14 @@ impl<G: Game> Search<G> {
         self.settle()?;
         let mut left = 1;
         while left < self.member.members() {
-            match self.member.calls.take_ended() {
-                Some((_, End::Left)) => left += 1,
-                Some((peer, why)) => return Err(self.member.lost(peer, why)),
-                None => self.member.calls.serve(netvm::Timeout::Never)?,
+            let Some((peer, why)) = self.member.calls.take_ended() else {
+                self.member.calls.serve(netvm::Timeout::Never)?;
+                continue;
+            };
+            match self.member.lost(peer, why) {
+                Some(Error::Lost { why: End::Left, .. }) => left += 1,
+                Some(lost) => return Err(lost),
+                None => {}
             }
         }
         Ok(())

@@ -57,6 +57,18 @@ fn visits_are_conserved() {
 }
 
 #[test]
+fn many_members_search_together() {
+    // More than an export can name.
+    search_with::<Hex11, _>(2, 20, SearchConfig::default(), |search| {
+        search.begin(Hex11::new()).unwrap();
+        assert_eq!(search.phase(1000).unwrap().visits, 1000);
+        let census = search.census().unwrap();
+        assert_eq!((census.evaluated, search.members()), (1000, 20));
+        assert!(census.leaves.0 > 10, "{census:?}");
+    });
+}
+
+#[test]
 fn visits_wait_for_nodes_that_are_being_made() {
     // A game of one move after the other: every visit goes the same way, and waits where the node at its end is being made.
     search_with::<Ladder, _>(2, 2, SearchConfig::default(), |search| {
