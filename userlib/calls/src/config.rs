@@ -123,7 +123,8 @@ impl CallsConfig {
         self
     }
 
-    /// Ports of this node may call. Without this and the next, any port may.
+    /// Ports of this node may call. Without this and the next, any port may. There may be 16 of both together: with more,
+    /// [`Calls::open`](crate::Calls::open) is refused as a table that is full.
     pub fn from_node(mut self, node: NodeId) -> Self {
         self.door = self.door.from_node(node);
         self
