@@ -24,6 +24,14 @@ pub(crate) const REQUESTS: core::ops::Range<u16> = 0..24;
 pub(crate) const ANSWERS: core::ops::Range<u16> = 24..48;
 pub(crate) const FAREWELLS: core::ops::Range<u16> = 48..CONTROL_SLOTS;
 
+const fn share(purpose: Purpose) -> core::ops::Range<u16> {
+    match purpose {
+        Purpose::Request(_) => REQUESTS,
+        Purpose::Answer => ANSWERS,
+        Purpose::Farewell => FAREWELLS,
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ControlSlot {
     purpose: Option<Purpose>,
@@ -44,12 +52,7 @@ impl ControlSlots {
     }
 
     pub(crate) fn take(&mut self, purpose: Purpose) -> Option<(u16, Token)> {
-        let share = match purpose {
-            Purpose::Request(_) => REQUESTS,
-            Purpose::Answer => ANSWERS,
-            Purpose::Farewell => FAREWELLS,
-        };
-        for index in share {
+        for index in share(purpose) {
             let slot = self.0.get_mut(usize::from(index))?;
             if slot.purpose.is_none() {
                 slot.purpose = Some(purpose);
@@ -61,15 +64,15 @@ impl ControlSlots {
         None
     }
 
+    /// How many messages for this purpose could be sent now.
+    pub(crate) fn room(&self, purpose: Purpose) -> usize {
+        let slots = share(purpose).filter_map(|index| self.0.get(usize::from(index)));
+        slots.filter(|slot| slot.purpose.is_none()).count()
+    }
+
     /// Slots in use.
     pub(crate) fn held(&self) -> u32 {
         self.0.iter().filter(|slot| slot.purpose.is_some()).count() as u32
-    }
-
-    /// Whether a message for this purpose could be sent now.
-    pub(crate) fn has_room(&self, purpose: Purpose) -> bool {
-        let mut copy = *self;
-        copy.take(purpose).is_some()
     }
 
     /// Frees the slot that a token names, and tells what it was used for.

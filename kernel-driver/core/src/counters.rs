@@ -60,6 +60,8 @@ counters! {
         grants,
         /// Import requests that asked again and got the same capability.
         grants_repeated,
+        /// Grants that importers were told of again because capabilities were short; what is not known there is released.
+        grants_told_again,
         /// Grants revoked by the exporter (unexport, exit and lost peers included).
         grants_revoked,
         /// Grants released by their holder.

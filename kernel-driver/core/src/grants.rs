@@ -72,6 +72,8 @@ pub(crate) struct Grants<S: Storage> {
     pub(crate) retracted: List<2>,
     /// Retracted ones whose holder is still to be told.
     pub(crate) untold: u32,
+    /// The entry with which telling importers again goes on.
+    pub(crate) next_told: u32,
     /// How many leases a port may give.
     pub(crate) shares: Shares<S>,
 }
@@ -113,6 +115,7 @@ impl<S: MakeTable> Grants<S> {
             free,
             retracted: List::EMPTY,
             untold: 0,
+            next_told: 0,
             shares: Shares::new(tables, entries - entries / FOR_IMPORTS, ports),
         }
     }

@@ -62,7 +62,7 @@ impl<S: Storage> Host<S> {
             } => {
                 self.counters.import_requests += 1;
                 // First the slot, then the grant: a grant that cannot be told would be lost.
-                if !self.control.has_room(Purpose::Answer) {
+                if self.control.room(Purpose::Answer) == 0 {
                     self.counters.import_requests_dropped += 1;
                     return Ok(());
                 }

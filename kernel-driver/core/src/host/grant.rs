@@ -1,15 +1,25 @@
 //! Deriving capabilities for importers, and their release.
+//!
+//! An importer may have given up before the answer comes, and then have no control slot to say so: the grant is lost to it, and
+//! held here. Such grants cost nothing until capabilities are short. Then some of what is held is told again, in turn
+//! ([`Host::tell_grants_again`]): an importer that knows the grant ignores that, any other releases it.
 
 use super::Host;
+use crate::control::{ANSWERS, Purpose};
 use crate::grants::{GrantInfo, GrantState};
 use crate::lists::List;
 use crate::platform::Platform;
 use netvm_abi::capability::capability_at;
-use netvm_abi::control::{Grant, Modes};
+use netvm_abi::control::{Control, Grant, Modes};
 use netvm_abi::lease::{Terms, lease_at};
 use netvm_abi::storage::Storage;
 use netvm_abi::{CapabilitySlot, ExportId, Nanos, NodeId, PortId, Status, Token};
 use subtle::ConstantTimeEq;
+
+/// Entries that one look for grants to tell again passes (promise P7).
+const TOLD_SLICE: u32 = 64;
+/// Answers that stay free for importers that ask.
+const ANSWERS_KEPT: usize = (ANSWERS.end - ANSWERS.start) as usize / 2;
 
 impl<S: Storage> Host<S> {
     /// The grants of an export that work, in no order.
@@ -42,6 +52,10 @@ impl<S: Storage> Host<S> {
             // More may be over than one look takes.
             self.reap();
         }
+        if self.grants_are_short(holder) {
+            self.tell_grants_again(platform);
+        }
+        let most = self.grants_of_a_node();
         let peer = self.peers.get_mut(holder.index()).ok_or(Status::NoSuchNode)?;
         let mut next = peer.grants.first();
         while let Some(index) = next {
@@ -58,7 +72,7 @@ impl<S: Storage> Host<S> {
             }
         }
         // One node cannot take the whole table from the others.
-        if peer.grants.len() >= self.geometry.capabilities.div_ceil(2) {
+        if peer.grants.len() >= most {
             return Err(Status::TableFull);
         }
         let grants = &mut self.grants;
@@ -86,6 +100,50 @@ impl<S: Storage> Host<S> {
         derived.publish(platform.bar(), at);
         self.counters.grants += 1;
         self.grants.as_grant(index).ok_or(Status::TableFull)
+    }
+
+    /// Grants that one node may hold: half of the table.
+    const fn grants_of_a_node(&self) -> u32 {
+        self.geometry.capabilities.div_ceil(2)
+    }
+
+    /// Whether the table, or a node's half of it, has a quarter left or less.
+    fn grants_are_short(&self, holder: NodeId) -> bool {
+        let half = self.grants_of_a_node();
+        let held = self.peers.get(holder.index()).map_or(0, |peer| peer.grants.len());
+        held >= half - half / 4 || self.grants.free.len() <= self.geometry.capabilities / 4
+    }
+
+    /// Tells some of the importers again what they were granted: the next ones of the table, as far as control slots allow.
+    pub(crate) fn tell_grants_again<P: Platform>(&mut self, platform: &mut P) {
+        for _ in 0..TOLD_SLICE.min(self.geometry.capabilities) {
+            if self.control.room(Purpose::Answer) <= ANSWERS_KEPT {
+                return;
+            }
+            let index = self.grants.next_told % self.geometry.capabilities;
+            self.grants.next_told = index + 1;
+            let Some(entry) = self.grants.table.get(index as usize) else {
+                return;
+            };
+            let (holder, token) = (entry.capability.holder, entry.request);
+            // A lease's holder did not ask; this node's own imports end without a message; the grants of a link that is lost
+            // are being taken back.
+            let asked = entry.state == GrantState::Live && entry.lease.is_none() && holder != self.node;
+            let peer = self.peers.get(holder.index());
+            let reached = peer.is_some_and(|peer| peer.up.is_some() && peer.releasing.is_none());
+            if asked
+                && reached
+                && let Some(grant) = self.grants.as_grant(index)
+            {
+                self.counters.grants_told_again += 1;
+                self.send_control(
+                    platform,
+                    holder,
+                    Purpose::Answer,
+                    &Control::Granted { token, grant },
+                );
+            }
+        }
     }
 
     /// A holder lets go of a capability.

@@ -44,6 +44,7 @@ impl<S: Storage> Host<S> {
             // More may be over than one look takes.
             self.request_barrier(platform, now);
             self.reap();
+            self.tell_grants_again(platform);
         }
         if !self.grants.shares.take(port) {
             return Err(Status::TableFull);

@@ -28,6 +28,7 @@ fn every_counter_is_driven_above_zero() {
     unmap::write_protection_is_a_full_unmap_and_leaves_readers();
     unmap::a_lock_that_is_not_released_in_time_means_a_dead_card();
     names::a_request_made_twice_is_granted_once();
+    names::grants_that_an_importer_has_lost_come_back_when_they_are_short();
     names::unexport_clears_then_waits_for_the_barrier_then_tells_the_importer();
     names::a_released_capability_is_free_again_but_only_for_its_holder();
     names::an_importer_gets_what_root_list_and_request_all_give();

@@ -273,6 +273,61 @@ pub(crate) fn one_node_cannot_take_the_whole_capability_table() {
     );
 }
 
+/// An importer that gave up while no slot for a farewell was free holds nothing, and this host does not know. Where grants are
+/// short it tells what was granted again; what comes back makes room.
+#[test]
+pub(crate) fn grants_that_an_importer_has_lost_come_back_when_they_are_short() {
+    let (mut stand, port) = world();
+    stand.export(port, "a", 16, 1, Modes::all());
+    let mut held = Vec::new();
+    for token in 0..6 {
+        let grant = stand.granted(PEER, PortId(2), port, "a", Modes::READ, token);
+        held.push((Token(token), grant.expect("there is room")));
+    }
+    assert_eq!(stand.count("grants_told_again"), 0, "there is plenty");
+    let mut full = Ok(());
+    let mut told = Vec::new();
+    for token in 6..30 {
+        let ask = Control::Import {
+            token: Token(token),
+            port: port.port,
+            importer: PortId(2),
+            modes: Modes::READ,
+            name: name("a"),
+        };
+        stand.control(PEER, 0, &ask);
+        stand.poll();
+        for (to, message) in stand.sent() {
+            assert_eq!(to, PEER);
+            match message {
+                Control::Refused { status, .. } => full = Err(status),
+                Control::Granted { token: again, grant } if again != Token(token) => {
+                    told.push((again, grant))
+                }
+                Control::Granted { token, grant } => held.push((token, grant)),
+                other => panic!("{other:?}"),
+            }
+        }
+        if full.is_err() {
+            break;
+        }
+    }
+    assert_eq!(full, Err(Status::TableFull), "nothing was given back yet");
+    told.sort_unstable_by_key(|(token, _)| token.0);
+    told.dedup();
+    assert_eq!(told, held, "each of them, as it was granted");
+    let (_, lost) = told[0];
+    let release = Control::Release {
+        capability: lost.capability,
+        secret: lost.secret,
+    };
+    stand.control(PEER, 0, &release);
+    stand.poll();
+    stand.sent();
+    let granted = stand.granted(PEER, PortId(2), port, "a", Modes::READ, 40);
+    assert!(granted.is_ok(), "{granted:?}");
+}
+
 #[test]
 pub(crate) fn unexport_clears_then_waits_for_the_barrier_then_tells_the_importer() {
     let (mut stand, port) = world();
