@@ -11,8 +11,9 @@
 
 use crate::atomic::AtomicResult;
 use crate::capability::{Capability, CapabilityEntry, capability_at};
+use crate::control::Modes;
 use crate::status::Status;
-use crate::units::{CapabilitySlot, Generation, Nanos, WordIndex};
+use crate::units::{CapabilitySlot, ExportId, Generation, Nanos, NodeId, PortId, VirtAddr, WordIndex};
 use crate::words::{Part, SharedWords, join, split};
 
 /// Words of a row.
@@ -36,6 +37,27 @@ pub struct LeaseId {
     pub slot: CapabilitySlot,
     /// The use; not 0.
     pub generation: Generation,
+}
+
+/// What to lend to which port.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaseSpec {
+    /// The export that the range is a part of.
+    pub export: ExportId,
+    /// First byte.
+    pub start: VirtAddr,
+    /// Number of bytes, not 0.
+    pub len: u64,
+    /// What the holder may do, of what the export allows; not [`Modes::APPEND`].
+    pub modes: Modes,
+    /// The holder's node.
+    pub node: NodeId,
+    /// The holder's port.
+    pub port: PortId,
+    /// How long it lasts, unless it is extended; not 0.
+    pub duration: Nanos,
+    /// How long it lasts at most; no less than `duration`.
+    pub longest: Nanos,
 }
 
 /// What the host lays down.

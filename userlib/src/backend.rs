@@ -36,7 +36,7 @@
 //! of them sees the other.
 
 use netvm_abi::control::{Grant, Modes, Name};
-use netvm_abi::lease::LeaseId;
+use netvm_abi::lease::{LeaseId, LeaseSpec};
 use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::{ExportId, Generation, Geometry, Nanos, NodeId, NotificationId, PortId};
 use netvm_abi::{SegmentId, Status, VirtAddr};
@@ -288,27 +288,6 @@ pub struct ExportSpec<'a> {
     pub queue: QueueShape,
     /// The access list: a caller may do what all lines that fit it allow. An empty list lets no port import.
     pub admit: &'a [Admission],
-}
-
-/// A lease.
-#[derive(Clone, Copy, Debug)]
-pub struct LeaseSpec {
-    /// The export that the range is a part of.
-    pub export: ExportId,
-    /// First byte.
-    pub start: VirtAddr,
-    /// Number of bytes, never zero.
-    pub len: u64,
-    /// What the holder may do, of what the export allows at most.
-    pub modes: Modes,
-    /// The holder's node.
-    pub node: NodeId,
-    /// The holder's port.
-    pub port: PortId,
-    /// How long it lasts, unless it is extended.
-    pub duration: Nanos,
-    /// How long it lasts at most.
-    pub longest: Nanos,
 }
 
 /// An import.

@@ -17,7 +17,6 @@
 //! free of the lease when [`revoke`](Lent::revoke) returns, also if the lease was over before.
 
 use crate::atomic::PendingAtomic;
-use crate::backend::LeaseSpec;
 use crate::error::{Error, Result};
 use crate::export::Export;
 use crate::import::{RemoteSegment, granted};
@@ -26,7 +25,7 @@ use crate::region::resolve;
 use netvm_abi::atomic::AtomicResult;
 use netvm_abi::control::{Grant, Modes};
 use netvm_abi::descriptor::Opcode;
-use netvm_abi::lease::LeaseId;
+use netvm_abi::lease::{LeaseId, LeaseSpec};
 use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::{CapabilitySlot, Generation, Nanos, NodeId, NotificationId, PortId, VirtAddr};
 use std::fmt;

@@ -9,9 +9,9 @@
 //! [`Host::revoke_step`](crate::Host::revoke_step) until done.
 
 use crate::grants::GrantEntry;
-use netvm_abi::control::{Grant, Modes};
-pub use netvm_abi::lease::LeaseId;
-use netvm_abi::{ExportId, Nanos, NodeId, PortId, VirtAddr};
+use netvm_abi::Nanos;
+use netvm_abi::control::Grant;
+pub use netvm_abi::lease::{LeaseId, LeaseSpec};
 
 /// Questions of programs that are out at once.
 pub(crate) const QUESTIONS: u32 = 64;
@@ -21,27 +21,6 @@ pub(crate) const EVENTS_WAITING: u32 = 128;
 pub(crate) const FOR_IMPORTS: u32 = 8;
 /// Clocks of card and host may differ in speed by one part of so many.
 const CLOCKS_DIFFER: u64 = 4096;
-
-/// What to lend to which port.
-#[derive(Clone, Copy, Debug)]
-pub struct LeaseSpec {
-    /// The export that the range is a part of.
-    pub export: ExportId,
-    /// First byte.
-    pub start: VirtAddr,
-    /// Number of bytes, not 0.
-    pub len: u64,
-    /// What the holder may do, of what the export's modes are; not [`Modes::APPEND`].
-    pub modes: Modes,
-    /// The holder's node.
-    pub node: NodeId,
-    /// The holder's port.
-    pub port: PortId,
-    /// How long it lasts, unless it is extended; not 0.
-    pub duration: Nanos,
-    /// How long it lasts at most; no less than `duration`.
-    pub longest: Nanos,
-}
 
 /// A lease that was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

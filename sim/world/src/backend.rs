@@ -13,12 +13,10 @@ use crate::solo::Solo;
 use crate::timing::CostModel;
 use crate::vm::{PAGE, ProcessId};
 use crate::words::{NodeWords, Side, Space, View};
-use netvm::backend::{
-    Backend, ExportSpec, ImportRequest, LeaseSpec, Memory, OpenRequest, PortBackend, Refusal, Words,
-};
+use netvm::backend::{Backend, ExportSpec, ImportRequest, Memory, OpenRequest, PortBackend, Refusal, Words};
 use netvm_abi::bar::{BarMap, port as block};
 use netvm_abi::control::Grant;
-use netvm_abi::lease::LeaseId;
+use netvm_abi::lease::{LeaseId, LeaseSpec};
 use netvm_abi::shared_map::{SharedMap, status_page};
 use netvm_abi::words::SharedWords;
 use netvm_abi::{
@@ -446,18 +444,8 @@ impl PortBackend for SimPort {
 
     fn lend(&self, spec: &LeaseSpec) -> Result<(LeaseId, Grant), Refusal> {
         self.system_call();
-        let spec = netvm_host::leases::LeaseSpec {
-            export: spec.export,
-            start: spec.start,
-            len: spec.len,
-            modes: spec.modes,
-            node: spec.node,
-            port: spec.port,
-            duration: spec.duration,
-            longest: spec.longest,
-        };
         let port = self.open.port;
-        let lent = self.until(|driver, now| driver.host.lend(&mut driver.platform, port, &spec, now))?;
+        let lent = self.until(|driver, now| driver.host.lend(&mut driver.platform, port, spec, now))?;
         let (sim, node) = self.live()?;
         let fact = ExportFact {
             start: spec.start.0,

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use netvm::backend::{
-    Backend, ExportSpec, ImportRequest, LeaseSpec, MappedWords, OpenRequest, PortBackend, Refusal, Words,
+    Backend, ExportSpec, ImportRequest, MappedWords, OpenRequest, PortBackend, Refusal, Words,
 };
 use netvm_abi::bar::{BarMap, port};
 use netvm_abi::control::Grant;
-use netvm_abi::lease::LeaseId;
+use netvm_abi::lease::{LeaseId, LeaseSpec};
 use netvm_abi::port_area::AREA_WORDS;
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::{
@@ -267,18 +267,8 @@ impl<M: Machine, R: Memory<M>> PortBackend for Port<M, R> {
 
     fn lend(&self, spec: &LeaseSpec) -> Result<(LeaseId, Grant), Refusal> {
         self.still_open()?;
-        let spec = netvm_host::leases::LeaseSpec {
-            export: spec.export,
-            start: spec.start,
-            len: spec.len,
-            modes: spec.modes,
-            node: spec.node,
-            port: spec.port,
-            duration: spec.duration,
-            longest: spec.longest,
-        };
         let host = &self.parts.host;
-        let lent = host.until(|core, glue, now| core.lend(glue, self.open.port, &spec, now))?;
+        let lent = host.until(|core, glue, now| core.lend(glue, self.open.port, spec, now))?;
         Ok((lent.lease, lent.grant))
     }
 

@@ -3,9 +3,7 @@
 use super::calls::{Calls, system};
 use super::map::Mapping;
 use super::memory::Segment;
-use crate::backend::{
-    ExportSpec, ImportRequest, LeaseSpec, MappedWords, Memory, PortBackend, Refusal, Words,
-};
+use crate::backend::{ExportSpec, ImportRequest, MappedWords, Memory, PortBackend, Refusal, Words};
 use crate::mapped::Mapped;
 use netvm_abi::bar::port::BLOCK_WORDS;
 use netvm_abi::control::{Grant, Modes};
@@ -13,7 +11,7 @@ use netvm_abi::ioctl::{
     ANY_NODE, ANY_PORT, Adopt, AllowEntry, Export, Import, LeaseLeft, LeaseName, Lend, NO_TIMEOUT,
     RECALL_ENTRIES, Recall, Register, Unexport, Unimport, Wait,
 };
-use netvm_abi::lease::LeaseId;
+use netvm_abi::lease::{LeaseId, LeaseSpec};
 use netvm_abi::port_area::{AREA_WORDS, ERROR_WRITE, NOTIFICATION_WRITE, PORT_EVENTS, PORT_STATE};
 use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::words::SharedWords;

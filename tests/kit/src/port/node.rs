@@ -2,12 +2,11 @@
 
 use super::{Body, Card, GAP, run};
 use netvm::backend::{
-    Backend, ExportSpec, ImportRequest, LeaseSpec, Memory, OpenRequest, PortBackend, Refusal, View, Width,
-    Words,
+    Backend, ExportSpec, ImportRequest, Memory, OpenRequest, PortBackend, Refusal, View, Width, Words,
 };
 use netvm::{Nanos, NodeId, PortId, Status, VirtAddr};
 use netvm_abi::control::Grant;
-use netvm_abi::lease::LeaseId;
+use netvm_abi::lease::{LeaseId, LeaseSpec};
 use netvm_abi::{ExportId, Generation, Geometry, SegmentId};
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
