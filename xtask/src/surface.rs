@@ -15,10 +15,16 @@ use syn::{
 };
 
 /// The crates whose API is listed.
-pub(crate) const LISTED: [&str; 4] = ["netvm", "netvm-calls", "netvm-process", "netvm-net"];
+pub(crate) const LISTED: [&str; 5] = [
+    "netvm",
+    "netvm-calls",
+    "netvm-process",
+    "netvm-net",
+    "netvm-lease",
+];
 
 /// What is published: the library and what stands above it, the software card, and all that they need of NetVM.
-pub(crate) const PUBLISHED: [&str; 11] = [
+pub(crate) const PUBLISHED: [&str; 12] = [
     "netvm-abi",
     "netvm-memory",
     "netvm-nic",
@@ -30,6 +36,7 @@ pub(crate) const PUBLISHED: [&str; 11] = [
     "netvm-calls",
     "netvm-process",
     "netvm-net",
+    "netvm-lease",
 ];
 
 /// How `cargo xtask api` is called.

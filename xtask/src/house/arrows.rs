@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 use netvm_harness::cargo::root;
 
 /// A crate of ours, and those of ours that its shipped code may use.
-const ARROWS: [(&str, &[&str]); 31] = [
+const ARROWS: [(&str, &[&str]); 32] = [
     ("netvm-abi", &[]),
     ("netvm-nic", &["netvm-abi"]),
     ("netvm-host", &["netvm-abi"]),
@@ -36,7 +36,11 @@ const ARROWS: [(&str, &[&str]); 31] = [
     ("netvm-calls", &["netvm"]),
     ("netvm-search", &["netvm", "netvm-calls"]),
     ("netvm-net", &["netvm"]),
-    ("netvm-conformance", &["netvm", "netvm-calls", "netvm-net"]),
+    ("netvm-lease", &["netvm"]),
+    (
+        "netvm-conformance",
+        &["netvm", "netvm-calls", "netvm-lease", "netvm-net"],
+    ),
     (
         "netvm-emulator",
         &[
