@@ -60,6 +60,16 @@ impl From<netvm_calls::Error> for Trouble {
     }
 }
 
+impl From<netvm_lease::Error> for Trouble {
+    fn from(error: netvm_lease::Error) -> Self {
+        match error {
+            netvm_lease::Error::Library(error) => Self::Failed(error),
+            netvm_lease::Error::NoAnswer => Self::Failed(Error::TimedOut),
+            error => Self::Unexpected(error.to_string()),
+        }
+    }
+}
+
 /// The library's error in one of `std::io`.
 pub(crate) fn of_stream(error: std::io::Error) -> Trouble {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {

@@ -15,6 +15,7 @@ mod handled;
 mod handlers;
 mod leases;
 mod looped;
+mod managed;
 mod memory;
 mod neighbours;
 mod net;
@@ -92,6 +93,7 @@ impl Case {
             ("atomics" | "numbers", _) => "atomics",
             ("notifications" | "handlers", _) => "notifications",
             ("net", _) => "connections",
+            ("leases" | "managed", _) => "leases",
             _ => "reads and writes",
         }
     }
@@ -192,6 +194,12 @@ cases! {
     leases::lease_extended, 2, Nothing, "a lease goes on while it is extended, also for pages that are not there";
     leases::lease_revoked, 2, Nothing, "after a revocation has returned nothing is written any more";
     leases::lease_of_the_dead, 2, Kill, "what a dead holder had comes back when its lease is over";
+    managed::lease_by_key, 2, Nothing, "a manager lends parts by their key, shared or exclusive, and refuses what conflicts";
+    managed::lease_by_size, 2, Nothing, "a manager lends parts by their size, until there is no room";
+    managed::lease_awaited, 2, Nothing, "a lease ends, and the client that waits has the part";
+    managed::lease_taken_away, 2, Nothing, "a manager takes a part away while a client writes";
+    managed::lease_strangers, 2, Nothing, "what is no request, and what is no manager";
+    managed::lease_client_dies, 3, Kill, "a client dies, and the one that waits has its part";
     memory::region_freed_in_flight, 2, Nothing, "forgetting memory in flight does no harm";
     memory::evicted_pages, 2, Nothing, "pages thrown out on both sides";
     memory::large_region, 2, Nothing, "sparse writes into a region larger than memory";
