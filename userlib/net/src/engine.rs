@@ -52,7 +52,7 @@ pub(crate) enum Call {
 const HANDED_OVER: usize = 1 << 20;
 
 /// How long a spinning caller looks at the notification between two looks at its own stream.
-const SLICE: Duration = Duration::from_micros(5);
+const SLICE: Duration = Duration::from_nanos(500);
 
 /// So many looks of a spinning caller may find another thread at work before it lets others run.
 const BUSY: u32 = 64;
@@ -327,7 +327,8 @@ impl Engine {
             }
             if had {
                 match self.arrived.spin(SLICE) {
-                    Ok(_) | Err(netvm::Error::TimedOut) => {}
+                    Ok(_) => {}
+                    Err(netvm::Error::TimedOut) => std::thread::yield_now(),
                     Err(_) => break None,
                 }
                 continue;
