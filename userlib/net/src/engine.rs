@@ -151,10 +151,19 @@ impl Engine {
         self.weak.clone()
     }
 
-    /// Whether the dispatcher is to call when something comes.
+    /// Whether the dispatcher is to call when something comes and no thread spins for it.
     pub(crate) fn wants_calls(&self) -> bool {
-        let spins = self.spinning.load(Ordering::Acquire) > 0;
-        !spins && (self.config.background || self.sleeping.load(Ordering::Acquire) > 0)
+        self.config.background || self.is_slept_in()
+    }
+
+    /// Whether a thread sleeps until something comes.
+    pub(crate) fn is_slept_in(&self) -> bool {
+        self.sleeping.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether a thread looks for messages itself, so that no other is to be woken for them.
+    pub(crate) fn is_spinning(&self) -> bool {
+        self.spinning.load(Ordering::Acquire) > 0
     }
 
     /// Whether the dispatcher has called since this was asked.
@@ -274,7 +283,7 @@ impl Engine {
 
     /// A caller that sleeps looks again.
     fn arrived_elsewhere(&self) {
-        if self.sleeping.load(Ordering::Acquire) > 0 {
+        if self.is_slept_in() {
             // Wakes each that is blocked at the port.
             self.port.block_on(poll_fn(|context| {
                 context.waker().wake_by_ref();
@@ -301,7 +310,11 @@ impl Engine {
         }
         let _sleeping = Counted::new(&self.sleeping);
         let timeout = timeout.map_or(Timeout::Never, |span| Timeout::After(span.saturating_sub(spin)));
-        let future = poll_fn(|context| attempt(Some(context)));
+        // It is woken together with the dispatcher, and has no need to wait for that.
+        let future = poll_fn(|context| {
+            self.drive();
+            attempt(Some(context))
+        });
         match self.port.block_on_for(future, timeout) {
             Ok(done) => done,
             Err(netvm::Error::TimedOut) => Err(error::timed_out()),
@@ -342,8 +355,10 @@ impl Engine {
             }
         };
         drop(spinning);
-        // What comes from now on is the dispatcher's to tell.
-        self.drive();
+        if self.is_slept_in() {
+            // What comes from now on is for those that sleep.
+            self.drive();
+        }
         found
     }
 

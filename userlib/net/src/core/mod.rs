@@ -32,6 +32,9 @@ use zerocopy::IntoBytes;
 /// How often posting is tried again at once, after failures that were told meanwhile.
 const TRIES: u32 = 8;
 
+/// So long after a thread has spun the dispatcher comes by to look whether one does still.
+const GRACE: Nanos = Nanos::from_millis(1);
+
 /// What is let go of when no thread needs the state: it may wait for what is under way.
 #[derive(Default)]
 pub(crate) struct Trash(Vec<Peer>, Vec<SharedSender>);
@@ -57,6 +60,8 @@ pub(crate) struct Core {
     /// Calls the dispatcher when something comes.
     arrival: Option<NotificationReady>,
     timer: Option<(Nanos, Sleep)>,
+    /// Threads spin, and are back soon when they do not: until then the dispatcher does not come for messages.
+    grace: Option<Nanos>,
     next_tick: Nanos,
     /// Something has been posted since the last look at the clock.
     unsure: bool,
@@ -86,6 +91,7 @@ impl Core {
             trash: Trash::default(),
             arrival: None,
             timer: None,
+            grace: None,
             next_tick: Nanos::MAX,
             unsure: false,
             busy: 0,
@@ -155,18 +161,31 @@ impl Core {
     }
 
     /// Asks to be called when something comes, or the time has. Tells whether something has come already.
+    ///
+    /// A thread that spins takes what comes, and after that one that it waited for it is soon back for the next. To ask anew for each
+    /// message would cost more than the message, and would call another thread for what this one takes. So from the first spin on
+    /// the dispatcher comes by once in [`GRACE`] instead, and asks again when no thread spins then. One that sleeps is not made to
+    /// wait for that.
     fn arm(&mut self, engine: &Engine) -> bool {
         if self.ended {
             return false;
         }
         if !engine.wants_calls() {
-            self.arrival = None;
+            (self.arrival, self.grace) = (None, None);
             return false;
         }
-        let mut context = Context::from_waker(engine.waker());
         let called = engine.was_called();
-        let next = self.next_tick;
-        if self.timer.as_ref().is_some_and(|(at, _)| *at > next) || (called && next != Nanos::MAX) {
+        if engine.is_spinning() {
+            self.arrival = None;
+            if called || self.grace.is_none() {
+                self.grace = Some(engine.port.now().after(GRACE));
+            }
+        } else if called || engine.is_slept_in() {
+            self.grace = None;
+        }
+        let mut context = Context::from_waker(engine.waker());
+        let next = self.next_tick.min(self.grace.unwrap_or(Nanos::MAX));
+        if self.timer.as_ref().is_some_and(|(at, _)| *at > next) || called {
             self.timer = None;
         }
         if self.timer.is_none() && next != Nanos::MAX {
@@ -174,14 +193,17 @@ impl Core {
             let mut sleep = engine.port.sleep(std::time::Duration::from_nanos(left));
             match Pin::new(&mut sleep).poll(&mut context) {
                 Poll::Pending => self.timer = Some((next, sleep)),
-                Poll::Ready(Ok(())) => return true,
+                Poll::Ready(Ok(())) => {
+                    self.grace = None;
+                    return true;
+                }
                 Poll::Ready(Err(_)) => {
                     self.close();
                     return false;
                 }
             }
         }
-        if self.arrival.is_some() && !called {
+        if self.grace.is_some() || (self.arrival.is_some() && !called) {
             return false;
         }
         let arrival = self.arrival.get_or_insert_with(|| engine.arrived.ready());
