@@ -25,17 +25,17 @@ pub struct NetConfig {
 pub(crate) const PLACES: u32 = 1024;
 
 impl Default for NetConfig {
-    /// Any port, 15 peers, 256 KiB for each connection, large from 32 KiB on, in pieces of 128 KiB.
+    /// Any port, 15 peers, 1 MiB for each connection, large from 32 KiB on, in 16 pieces of 128 KiB.
     fn default() -> Self {
         Self {
             port: None,
             peers: 15,
-            window: 256 << 10,
+            window: 1 << 20,
             spin: Duration::from_micros(50),
             keepalive: Duration::from_secs(1),
             linger: Duration::from_secs(1),
             large: 32 << 10,
-            pieces: 8,
+            pieces: 16,
             piece_bytes: 128 << 10,
             way: Way::Auto,
             background: true,

@@ -44,9 +44,14 @@ impl Area {
         self.pieces
     }
 
-    /// Whether more than half of it is in use.
+    /// Whether more than three quarters of it are in use.
     pub(crate) fn is_scarce(&self) -> bool {
-        self.used.load(Ordering::Acquire) > self.pieces / 2
+        self.free() < self.pieces.div_ceil(4)
+    }
+
+    /// Pieces that are not in use.
+    pub(crate) fn free(&self) -> u32 {
+        self.pieces.saturating_sub(self.used.load(Ordering::Acquire))
     }
 
     /// A free piece.

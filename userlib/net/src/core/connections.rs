@@ -156,6 +156,11 @@ impl Core {
                 .map_or(0, |peer| peer.room().saturating_sub(peer.promised));
             room = room.min(left);
         }
+        if sent == 0 && large && self.awaits_offer(conn.id) {
+            // It is soon known which way the bytes go; the writer is woken then.
+            self.pump(index);
+            return 0;
+        }
         if sent == 0 {
             for part in bytes.chunks(self.carries(index)).take(room as usize) {
                 self.tell(conn.id, Kind::Data, 0, part);

@@ -251,24 +251,30 @@ impl Core {
         now.len()
     }
 
-    /// Asks for memory for what is left.
+    /// Asks for memory for what is left, if there is not enough of it.
     fn ask(&mut self, index: usize, conn: &Arc<Conn>, left: usize) {
-        if left < FORCED {
+        let Some(peer) = self.peer(index) else {
             return;
-        }
-        if let Some(peer) = self.peer(index)
-            && matches!(peer.memories.their_landing, Theirs::Refused)
-        {
+        };
+        let piece = peer.memories.their_piece as usize;
+        if matches!(peer.memories.their_landing, Theirs::Refused) {
             return;
         }
         let Some(large) = self.large(conn.id) else {
             return;
         };
-        if large.asked || !large.offers.is_empty() {
+        let left = left.saturating_sub(large.offers.len() * piece);
+        if large.asked || left < FORCED {
             return;
         }
         large.asked = true;
         self.tell(conn.id, Kind::Want, u32::try_from(left).unwrap_or(u32::MAX), &[]);
+    }
+
+    /// Whether the other end will say soon whether it has memory for what is to be sent.
+    pub(super) fn awaits_offer(&mut self, id: Id) -> bool {
+        let large = self.slots.get(id).and_then(|slot| slot.large.as_deref());
+        large.is_some_and(|large| large.asked)
     }
 
     /// The other end is about to send so many bytes.
@@ -284,14 +290,11 @@ impl Core {
         let Some(area) = area else {
             return self.tell(id, Kind::Offer, 0, none.as_bytes());
         };
-        // No connection has more than a quarter.
-        let most = (area.pieces() / 4).max(1).saturating_sub(large.given);
+        // One connection alone has half of them; there is always something left for another.
+        let most = (area.pieces() / 2).max(1).saturating_sub(large.given);
+        let most = most.min(area.free().div_ceil(2));
         let count = bytes.div_ceil(area.piece_bytes()).min(most);
-        let pieces: Vec<u32> = if area.is_scarce() {
-            Vec::new()
-        } else {
-            (0..count).map_while(|_| area.take()).collect()
-        };
+        let pieces: Vec<u32> = (0..count).map_while(|_| area.take()).collect();
         large.given += pieces.len() as u32;
         for piece in &pieces {
             let offer = wire::Piece {
@@ -315,10 +318,16 @@ impl Core {
             return;
         };
         large.asked = false;
+        if offer.len.get() > 0 {
+            large.offers.push_back(piece);
+        }
+        if let Some(conn) = self.slots.get(id).and_then(|slot| slot.conn.as_ref()) {
+            // It may have waited for the answer.
+            conn.writer.wake();
+        }
         if offer.len.get() == 0 {
             return;
         }
-        large.offers.push_back(piece);
         let Some(peer) = self.peer(index) else {
             return;
         };
