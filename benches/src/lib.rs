@@ -5,6 +5,7 @@
 
 pub mod beside;
 pub mod callgrind;
+pub mod calls;
 pub mod layout;
 pub mod mpi;
 pub mod net;

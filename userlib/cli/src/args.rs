@@ -458,6 +458,9 @@ pub struct Bench {
 /// What to measure.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
+    /// Remote calls between two processes of this machine: throughput by size and way to pack, beside plain writes.
+    #[command(after_help = EXIT_STATUSES)]
+    Calls(BenchCalls),
     /// Synchronization and channels: messages, instructions and time of each operation; many clients on one lock.
     #[command(after_help = EXIT_STATUSES)]
     Sync(BenchSync),
@@ -467,6 +470,20 @@ pub enum BenchCommand {
     /// Connections between two processes of this machine, in its own time: latency beside TCP, 10,000 against one, memory of idle ones.
     #[command(after_help = EXIT_STATUSES)]
     Net(BenchNet),
+}
+
+/// Options of `netvm bench calls`.
+#[derive(Debug, Args)]
+pub struct BenchCalls {
+    /// Fewer turns: a few seconds.
+    #[arg(long)]
+    pub quick: bool,
+    /// Print the result as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+    /// Be the process that is called, under this name.
+    #[arg(long, value_name = "NAME", hide = true)]
+    pub callee: Option<String>,
 }
 
 /// Options of `netvm bench sync`.

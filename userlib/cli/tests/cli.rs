@@ -654,3 +654,22 @@ fn bench_wire_measures_a_wire_that_loses_frames() {
     let (out, _) = exits(0, &["bench", "wire", "--quick"]);
     assert!(out.ends_with("bench wire: ok\n"), "{out}");
 }
+
+/// Times are the machine's, and decide nothing; what is counted does.
+#[test]
+fn bench_calls_measures_calls_between_two_processes() {
+    let (out, _) = exits(0, &["bench", "calls", "--quick", "--json"]);
+    let all = json(&out);
+    assert_eq!(all["ok"], true, "{out}");
+    let rows = all["rows"].as_array().expect("rows");
+    assert!(rows.len() > 2, "{out}");
+    for row in rows {
+        for way in ["send", "write", "packed", "overflow", "raw", "raw_page", "gain"] {
+            assert!(row[way].as_f64() > Some(0.0), "{way}: {row}");
+        }
+    }
+    // 8 B and a head of 8, in batches of 4 KiB.
+    assert!(rows[0]["calls_per_write"].as_f64() > Some(200.0), "{out}");
+    let (out, _) = exits(0, &["bench", "calls", "--quick"]);
+    assert!(out.ends_with("bench calls: ok\n"), "{out}");
+}

@@ -1,5 +1,6 @@
-//! `netvm bench`: what things cost, in virtual time, by a cost model of counted instructions; connections in the machine's own time.
+//! `netvm bench`: what things cost, in virtual time, by a cost model of counted instructions; calls and connections in the machine's own time.
 
+mod calls;
 mod net;
 mod sync;
 mod wire;
@@ -13,6 +14,7 @@ use crate::failure::Failure;
 /// [`Failure::Wrong`] when something does not hold that has to.
 pub fn run(options: &Bench) -> Result<(), Failure> {
     match &options.command {
+        BenchCommand::Calls(options) => calls::run(options),
         BenchCommand::Sync(options) => sync::run(options),
         BenchCommand::Wire(options) => wire::run(options),
         BenchCommand::Net(options) => net::run(options),
