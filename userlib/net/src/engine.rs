@@ -310,9 +310,13 @@ impl Engine {
         }
         let _sleeping = Counted::new(&self.sleeping);
         let timeout = timeout.map_or(Timeout::Never, |span| Timeout::After(span.saturating_sub(spin)));
-        // It is woken together with the dispatcher, and has no need to wait for that.
+        // From here on the dispatcher is to call. This thread is woken with it when messages come, and has no need to wait for it; what
+        // the passing of time asks for is the dispatcher's.
+        self.drive();
         let future = poll_fn(|context| {
-            self.drive();
+            if self.arrived.pending() > 0 {
+                self.drive();
+            }
             attempt(Some(context))
         });
         match self.port.block_on_for(future, timeout) {
