@@ -1,7 +1,8 @@
 //! Large transfers: by a write into memory that the receiver offers, or by a read of the receiver's.
 //!
 //! *By a write.* The sender says how much it is about to send. The receiver offers pieces of its memory to the connection. The
-//! sender writes into one and says so by a message, which acts after the write has landed.
+//! sender writes into one and says so by a message, which acts after the write has landed. It asks again before the last piece is
+//! used, and waits for an answer that is out: it comes within a round trip, with memory or without.
 //!
 //! *By a read.* The sender puts the bytes into a piece of its own memory and lends it. The receiver reads it when it has memory
 //! for that, and gives the piece back. What comes behind on the connection waits at the receiver until the bytes are there.
@@ -11,13 +12,14 @@
 //! of its piece at once, so a slow reader keeps no piece from other connections.
 
 use super::Core;
+use super::reads::{Lent, Reading};
 use super::slots::Flags;
 use crate::config::Way;
 use crate::conn::{Conn, Piece};
 use crate::engine::Engine;
 use crate::large::{Area, Landed};
 use crate::wire::{self, Id, Kind};
-use netvm::{Access, Export, Modes, Nanos, Pending, PendingImport, RemoteSegment, Timeout};
+use netvm::{Access, Export, Modes, PendingImport, RemoteSegment, Timeout};
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -31,10 +33,6 @@ const FORCED: usize = 4 << 10;
 const HYSTERESIS: i32 = 64;
 /// How long an import may take. The other end has exported before it says so.
 const IMPORT: Duration = Duration::from_secs(5);
-/// After so long a read for which there was no room is tried again.
-const PAUSE: Nanos = Nanos::from_micros(100);
-/// What a read of a piece is cut into: fewer than 64 messages of 1 KiB each.
-const PART: u32 = 32 << 10;
 
 /// What an end has of large transfers under way.
 #[derive(Default)]
@@ -45,17 +43,17 @@ pub(crate) struct Large {
     asked: bool,
     /// Pieces of our memory that were offered to the other end.
     given: u32,
-    held: Held,
+    pub(super) held: Held,
 }
 
 /// What has come behind a read that is under way.
 #[derive(Default)]
 pub(crate) struct Held {
-    pieces: VecDeque<HeldPiece>,
-    ended: bool,
+    pub(super) pieces: VecDeque<HeldPiece>,
+    pub(super) ended: bool,
 }
 
-enum HeldPiece {
+pub(super) enum HeldPiece {
     Here(Piece),
     /// The bytes of this read.
     Read(u64),
@@ -77,22 +75,22 @@ pub(crate) struct Memories {
     /// Ours, that the peer may write to, and that reads go to.
     landing: Option<(Arc<Area>, Export)>,
     /// Ours, that the peer may read.
-    lending: Option<(Arc<Area>, Export)>,
+    pub(super) lending: Option<(Arc<Area>, Export)>,
     /// Theirs, that we may write to.
-    their_landing: Theirs,
+    pub(super) their_landing: Theirs,
     /// Theirs, that we may read.
-    their_lending: Theirs,
+    pub(super) their_lending: Theirs,
     /// How large their pieces are.
     their_piece: u32,
     /// Pieces that wait to be read.
-    lent: VecDeque<Lent>,
-    reads: Vec<Reading>,
+    pub(super) lent: VecDeque<Lent>,
+    pub(super) reads: Vec<Reading>,
     /// The way of the last large piece.
     by_read: bool,
 }
 
 #[derive(Default)]
-enum Theirs {
+pub(super) enum Theirs {
     #[default]
     Unknown,
     Importing(PendingImport),
@@ -102,7 +100,7 @@ enum Theirs {
 }
 
 impl Theirs {
-    fn look(&mut self, context: &mut Context<'_>) {
+    pub(super) fn look(&mut self, context: &mut Context<'_>) {
         let Self::Importing(importing) = self else {
             return;
         };
@@ -113,31 +111,12 @@ impl Theirs {
         }
     }
 
-    const fn here(&self) -> Option<&RemoteSegment> {
+    pub(super) const fn here(&self) -> Option<&RemoteSegment> {
         match self {
             Self::Here(segment) => Some(segment),
             _ => None,
         }
     }
-}
-
-/// A piece of the peer's memory that is to be read.
-struct Lent {
-    to: Id,
-    number: u64,
-    piece: u32,
-    /// How large the pieces of that memory are.
-    piece_bytes: u32,
-    len: u32,
-}
-
-/// A read of one.
-struct Reading {
-    lent: Lent,
-    landed: Landed,
-    /// Up to where parts were posted.
-    posted: u32,
-    parts: VecDeque<Pending>,
 }
 
 /// Whether bytes go as large ones.
@@ -152,7 +131,7 @@ pub(super) const fn is_large(flags: &mut Flags, way: Way, len: usize, large: u32
     flags.bulk
 }
 
-fn name(what: &str, session: u32) -> String {
+pub(super) fn name(what: &str, session: u32) -> String {
     format!("netvm-net-{what}-{session:08x}")
 }
 
@@ -163,7 +142,7 @@ impl Core {
         (!held.pieces.is_empty()).then_some(held)
     }
 
-    fn large(&mut self, id: Id) -> Option<&mut Large> {
+    pub(super) fn large(&mut self, id: Id) -> Option<&mut Large> {
         let slot = self.slots.get(id)?;
         Some(slot.large.get_or_insert_default())
     }
@@ -372,7 +351,7 @@ impl Core {
         }
     }
 
-    fn landing_of(&mut self, index: usize) -> Option<Arc<Area>> {
+    pub(super) fn landing_of(&mut self, index: usize) -> Option<Arc<Area>> {
         let (area, _) = self.peer(index)?.memories.landing.as_ref()?;
         Some(Arc::clone(area))
     }
@@ -398,7 +377,7 @@ impl Core {
         drop(self.landed(index, payload));
     }
 
-    fn landed(&mut self, index: usize, payload: &[u8]) -> Option<Landed> {
+    pub(super) fn landed(&mut self, index: usize, payload: &[u8]) -> Option<Landed> {
         let placed = wire::Piece::read_from_bytes(payload).ok()?;
         let area = self.landing_of(index)?;
         let (piece, len) = (placed.piece.get(), placed.len.get());
@@ -406,7 +385,7 @@ impl Core {
     }
 
     /// Where bytes that have landed stay: in their piece, or, where those are scarce, in a copy.
-    fn lay(&mut self, index: usize, landed: Landed) -> Option<Piece> {
+    pub(super) fn lay(&mut self, index: usize, landed: Landed) -> Option<Piece> {
         let scarce = self.landing_of(index).is_some_and(|area| area.is_scarce());
         if !scarce {
             return Some(Piece::Landed(landed));
@@ -416,215 +395,10 @@ impl Core {
         Some(Piece::Bytes(copy))
     }
 
-    // ---- by a read ----
-
-    /// Puts bytes into our memory and lends it.
-    fn lend(&mut self, engine: &Engine, index: usize, conn: &Arc<Conn>, bytes: &[u8]) -> usize {
-        let Some(area) = self.lending(engine, index) else {
-            return 0;
-        };
-        let Some(piece) = area.take() else {
-            return 0;
-        };
-        let theirs = self.peer(index).map_or(0, |peer| peer.piece_bytes);
-        let now = &bytes[..bytes.len().min(area.piece_bytes().min(theirs) as usize)];
-        if area.region().write_from(area.offset(piece), now).is_err() {
-            area.give(piece);
-            return 0;
-        }
-        let lent = wire::Piece {
-            piece: piece.into(),
-            len: (now.len() as u32).into(),
-        };
-        self.tell(conn.id, Kind::Lend, area.piece_bytes(), lent.as_bytes());
-        self.stats.by_read += 1;
-        self.stats.read_bytes += now.len() as u64;
-        now.len()
-    }
-
-    /// The peer has read a piece.
-    pub(super) fn returned(&mut self, index: usize, piece: u32) {
-        let lending = self.peer(index).and_then(|peer| peer.memories.lending.as_ref());
-        if let Some((area, _)) = lending
-            && piece < area.pieces()
-        {
-            area.give(piece);
-        }
-    }
-
-    /// The other end lends a piece of its memory.
-    pub(super) fn lent(
-        &mut self,
-        engine: &Engine,
-        index: usize,
-        conn: &Arc<Conn>,
-        piece_bytes: u32,
-        payload: &[u8],
-    ) {
-        let Ok(piece) = wire::Piece::read_from_bytes(payload) else {
-            return;
-        };
-        let number = self.next_read;
-        self.next_read += 1;
-        if piece.len.get() > engine.config.piece_bytes {
-            // It was told how large a piece is here.
-            return self.abort(conn);
-        }
-        if piece.len.get() == 0 || !self.counts(index, conn, piece.len.get() as usize) {
-            return self.lent_for_none(index, payload);
-        }
-        if let Some(large) = self.large(conn.id) {
-            large.held.pieces.push_back(HeldPiece::Read(number));
-        }
-        // Made now, so that reads have where to go.
-        let _ = self.landing(engine, index);
-        let Some(peer) = self.peer(index) else {
-            return;
-        };
-        let (address, session) = (peer.address, peer.theirs.unwrap_or(0));
-        import(
-            &mut peer.memories.their_lending,
-            engine,
-            address,
-            &name("lend", session),
-            Modes::READ,
-        );
-        peer.memories.lent.push_back(Lent {
-            to: conn.id,
-            number,
-            piece: piece.piece.get(),
-            piece_bytes,
-            len: piece.len.get(),
-        });
-    }
-
-    pub(super) fn lent_for_none(&mut self, index: usize, payload: &[u8]) {
-        if let Ok(piece) = wire::Piece::read_from_bytes(payload) {
-            self.push_to(index, Kind::Return, Id::default(), piece.piece.get(), &[]);
-            self.pump(index);
-        }
-    }
-
-    /// Looks at reads, and begins those that there is memory for.
-    pub(super) fn look_at_memories(&mut self, engine: &Engine, index: usize, context: &mut Context<'_>) {
-        let Some(peer) = self.peer(index) else {
-            return;
-        };
-        let memories = &mut peer.memories;
-        memories.their_landing.look(context);
-        if memories.lent.is_empty() && memories.reads.is_empty() {
-            return;
-        }
-        memories.their_lending.look(context);
-        if matches!(memories.their_lending, Theirs::Refused) {
-            // The bytes cannot be had.
-            return self.lose_for_memory(engine, index);
-        }
-        let Some(segment) = memories.their_lending.here().cloned() else {
-            return;
-        };
-        self.begin_reads(index);
-        let Some(peer) = self.peer(index) else {
-            return;
-        };
-        let mut ended = Vec::new();
-        let (mut failed, mut again) = (None, false);
-        for (at, read) in peer.memories.reads.iter_mut().enumerate() {
-            match read.go_on(&segment, context) {
-                Err(error) => failed = Some(error),
-                Ok(lacks) => again |= lacks,
-            }
-            if failed.is_none() && read.posted == read.lent.len && read.parts.is_empty() {
-                ended.push(at);
-            }
-        }
-        let node = peer.address.0;
-        let ended: Vec<Reading> = ended
-            .into_iter()
-            .rev()
-            .map(|at| peer.memories.reads.swap_remove(at))
-            .collect();
-        if again {
-            self.next_tick = self.next_tick.min(engine.port.now().after(PAUSE));
-        }
-        for read in ended {
-            self.has_read(index, read);
-        }
-        if let Some(error) = failed {
-            self.trouble(node, Some(index), error);
-            self.lose_for_memory(engine, index);
-        }
-    }
-
-    fn lose_for_memory(&mut self, engine: &Engine, index: usize) {
-        let Some(peer) = self.peer(index) else {
-            return;
-        };
-        let (address, theirs) = (peer.address, peer.theirs.unwrap_or(0));
-        self.lose(index, wire::Reason::PeerLost);
-        self.farewell(engine, address, theirs, wire::Reason::PeerLost);
-    }
-
-    /// Begins to read what was lent, as far as there is memory for it.
-    fn begin_reads(&mut self, index: usize) {
-        let Some(area) = self.landing_of(index) else {
-            return;
-        };
-        let Some(peer) = self.peer(index) else {
-            return;
-        };
-        let Memories { lent, reads, .. } = &mut peer.memories;
-        while let Some(next) = lent.pop_front() {
-            let Some(piece) = area.take() else {
-                area.want();
-                lent.push_front(next);
-                break;
-            };
-            let landed = Landed::new(Arc::clone(&area), piece, next.len);
-            reads.push(Reading {
-                lent: next,
-                landed,
-                posted: 0,
-                parts: VecDeque::new(),
-            });
-        }
-    }
-
-    /// The bytes of a read are there.
-    fn has_read(&mut self, index: usize, read: Reading) {
-        let Reading { lent, landed, .. } = read;
-        self.push_to(index, Kind::Return, Id::default(), lent.piece, &[]);
-        let piece = self.lay(index, landed);
-        let Some(slot) = self.slots.get(lent.to) else {
-            return;
-        };
-        let (Some(conn), Some(large)) = (slot.conn.clone(), slot.large.as_deref_mut()) else {
-            return;
-        };
-        let Some(piece) = piece else {
-            return self.abort(&conn);
-        };
-        let held = &mut large.held;
-        for place in &mut held.pieces {
-            if matches!(place, HeldPiece::Read(number) if *number == lent.number) {
-                *place = HeldPiece::Here(piece);
-                break;
-            }
-        }
-        while let Some(HeldPiece::Here(_)) = held.pieces.front() {
-            if let Some(HeldPiece::Here(piece)) = held.pieces.pop_front() {
-                conn.deliver(piece);
-            }
-        }
-        if held.pieces.is_empty() && std::mem::take(&mut held.ended) {
-            conn.end();
-        }
-    }
-
     // ---- memory ----
 
     /// Our memory that this peer may write to.
-    fn landing(&mut self, engine: &Engine, index: usize) -> Option<Arc<Area>> {
+    pub(super) fn landing(&mut self, engine: &Engine, index: usize) -> Option<Arc<Area>> {
         let peer = self.peer(index)?;
         if peer.memories.landing.is_none() {
             let name = name("land", peer.ours);
@@ -634,7 +408,7 @@ impl Core {
     }
 
     /// Our memory that this peer may read.
-    fn lending(&mut self, engine: &Engine, index: usize) -> Option<Arc<Area>> {
+    pub(super) fn lending(&mut self, engine: &Engine, index: usize) -> Option<Arc<Area>> {
         let peer = self.peer(index)?;
         if peer.memories.lending.is_none() {
             let name = name("lend", peer.ours);
@@ -642,38 +416,6 @@ impl Core {
         }
         let (area, _) = peer.memories.lending.as_ref()?;
         Some(Arc::clone(area))
-    }
-}
-
-impl Reading {
-    /// Posts what is not posted, and looks at what is. Tells whether it is to be called again for want of room, though nothing of
-    /// it is under way.
-    fn go_on(&mut self, segment: &RemoteSegment, context: &mut Context<'_>) -> netvm::Result<bool> {
-        let mut lacks = false;
-        while self.posted < self.lent.len {
-            let len = PART.min(self.lent.len - self.posted);
-            let from = u64::from(self.lent.piece) * u64::from(self.lent.piece_bytes) + u64::from(self.posted);
-            let into = self.landed.part(self.posted, len)?;
-            match segment.read(from, &into).begin() {
-                Ok(part) => self.parts.push_back(part),
-                Err(netvm::Error::NoRoom { .. }) => {
-                    lacks = self.parts.is_empty();
-                    break;
-                }
-                Err(error) => return Err(error),
-            }
-            self.posted += len;
-        }
-        while let Some(part) = self.parts.front_mut() {
-            match Pin::new(part).poll(context) {
-                Poll::Ready(end) => {
-                    self.parts.pop_front();
-                    end?;
-                }
-                Poll::Pending => break,
-            }
-        }
-        Ok(lacks)
     }
 }
 
@@ -692,7 +434,13 @@ fn memory(
 }
 
 /// Begins an import, if that was not done.
-fn import(theirs: &mut Theirs, engine: &Engine, (node, port): wire::PeerAddress, name: &str, modes: Modes) {
+pub(super) fn import(
+    theirs: &mut Theirs,
+    engine: &Engine,
+    (node, port): wire::PeerAddress,
+    name: &str,
+    modes: Modes,
+) {
     if matches!(theirs, Theirs::Unknown) {
         let importing = engine
             .port

@@ -5,6 +5,7 @@ mod greeting;
 mod incoming;
 mod large;
 mod peer;
+mod reads;
 mod slots;
 mod time;
 
