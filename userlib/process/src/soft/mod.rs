@@ -131,6 +131,7 @@ pub struct SoftBuilder {
     payload: Option<u32>,
     window: u16,
     windows: Option<u16>,
+    capabilities: Option<u32>,
     udp: Option<String>,
     insecure: bool,
     key: Option<ClusterKey>,
@@ -194,6 +195,16 @@ impl SoftBuilder {
     #[must_use]
     pub fn window(mut self, messages: u16) -> Self {
         self.window = messages;
+        self
+    }
+
+    /// How many rights to this node's memory the card keeps at once, imports by other ports and leases together: up to 1,048,576;
+    /// 1,024 if not set. One port can give nearly half of them away as leases, and one node can import half of them.
+    ///
+    /// Each takes 96 bytes of the card's memory, and some 200 of the driver's.
+    #[must_use]
+    pub fn capabilities(mut self, rights: u32) -> Self {
+        self.capabilities = Some(rights);
         self
     }
 
@@ -283,6 +294,7 @@ impl SoftBuilder {
             windows: self.windows.unwrap_or(self.nodes).max(2),
             // What is on its way stands in one each, until the other end has it.
             staging: usual.staging.max(self.window),
+            capabilities: self.capabilities.unwrap_or(usual.capabilities),
             ..usual
         };
         geometry
@@ -473,6 +485,7 @@ impl SoftNode {
             payload: None,
             window: Geometry::default().window,
             windows: None,
+            capabilities: None,
             udp: None,
             insecure: false,
             key: None,
