@@ -4,11 +4,7 @@ use netvm_net::{Address, Net, NetConfig, Stream, Way};
 use netvm_process::SoftNode;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
-
-/// Tests of one machine may run at the same time, and so may these.
-static NUMBER: AtomicU16 = AtomicU16::new(0);
 
 /// Two linked nodes, and a network on each.
 struct Two {
@@ -18,11 +14,8 @@ struct Two {
 }
 
 fn two_with(server: NetConfig, client: NetConfig) -> Two {
-    let start = || {
-        // Without a number it gets the lowest that is free.
-        let _ = NUMBER.fetch_add(1, Ordering::Relaxed);
-        SoftNode::builder().start().unwrap()
-    };
+    // Without a number each gets the lowest that is free: tests of one machine may run at the same time.
+    let start = || SoftNode::builder().start().unwrap();
     let nodes = [start(), start()];
     let name = format!("#{}", nodes[0].number());
     nodes[1].connect(&name, Duration::from_secs(10)).unwrap();
