@@ -37,7 +37,7 @@ fn a_port_lends_100_000_parts_at_once() {
     let mut random = rand::rngs::SmallRng::seed_from_u64(7);
     for _ in 0..2000 {
         let at = random.random_range(0..LEASES);
-        let leased = holder.use_lease(&lent[at as usize].token()).unwrap();
+        let leased = holder.use_lease(lent[at as usize].token()).unwrap();
         leased.write(0, &at.to_le_bytes()).post().unwrap();
         holder.flush_remote(lender.number()).unwrap();
         let mut word = [0; 8];
@@ -50,7 +50,7 @@ fn a_port_lends_100_000_parts_at_once() {
 
     lent.shuffle(&mut random);
     let kept = lent.split_off(LEASES as usize / 2);
-    let (gone, left) = (lent[0].token().clone(), kept[0].token().clone());
+    let (gone, left) = (*lent[0].token(), *kept[0].token());
     let began = Instant::now();
     Lent::revoke_all(lent).unwrap();
     println!("{} taken back in {:?}", LEASES / 2, began.elapsed());
