@@ -21,6 +21,7 @@ pub struct Client {
     answers: Region,
     answered: Notification,
     number: u32,
+    manager: (NodeId, PortId),
     config: ClientConfig,
     // Last: all else is of it.
     port: Arc<Port>,
@@ -51,6 +52,7 @@ impl Client {
             _export: export,
             answered: port.notification(number)?,
             number: 0,
+            manager,
             config,
             port,
         };
@@ -110,6 +112,16 @@ impl Client {
     /// Its port.
     pub fn port(&self) -> &Port {
         &self.port
+    }
+
+    /// Node and port of its manager.
+    #[must_use]
+    pub const fn manager(&self) -> (NodeId, PortId) {
+        self.manager
+    }
+
+    pub(crate) const fn patience(&self) -> Duration {
+        self.config.patience
     }
 
     fn lease(&mut self, ask: Ask, wish: Wish) -> Result<Lease> {

@@ -19,6 +19,15 @@ pub enum Error {
     /// A manager, or a part of its pool, cannot be made like this.
     #[error("there can be no such pool or part: {0}")]
     BadPool(&'static str),
+    /// A name is not that of a table, or a queue.
+    #[error("this name is of no such structure, or of one of another version")]
+    NoStructure,
+    /// A value, or an item, is too long for its structure.
+    #[error("it is too long: {limit} bytes are the most here")]
+    BadValue {
+        /// The most, in bytes.
+        limit: u64,
+    },
 }
 
 impl Error {

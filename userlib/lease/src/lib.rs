@@ -55,6 +55,8 @@
 //! | give it back early | [`Client::relinquish`] | a flush, a message and its answer |
 //! | take it away | [`Manager::revoke`], [`Manager::revoke_client`] | a call of the manager's driver, which waits for what is under way |
 //!
+//! Two structures in such memory, a hash table and a bounded queue, are in [`tables`].
+//!
 //! # What it promises
 //!
 //! *Time.* A lease lasts for its duration from when it is given, by the clock of the manager's card, and for as long as it is extended, but not past
@@ -106,6 +108,7 @@
 //! | spare queue pairs, virtual queue pair numbers | not needed: an illegal access is told to its sender alone, and ends no connection |
 //! | filter by start time | slot and generation, at the manager and at the card |
 //! | memory is registered once, and pinned | neither |
+//! | one-sided structures whose clients may die | [`tables`] |
 
 #![forbid(unsafe_code)]
 
@@ -117,6 +120,7 @@ mod lease;
 mod manager;
 mod pool;
 mod stats;
+pub mod tables;
 mod wire;
 
 pub use client::Client;

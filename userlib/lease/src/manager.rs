@@ -171,9 +171,21 @@ impl Manager {
     /// # Errors
     /// [`Error::BadPool`] for a key that is taken or from 2^63 on, and for no byte or more than there is room for in one piece.
     pub fn define(&mut self, key: u64, bytes: u64) -> Result<Range<u64>> {
+        let parts = self.define_row(key, &[bytes])?;
+        parts.into_iter().next().ok_or(Error::BadPool("it has no part"))
+    }
+
+    /// Gives keys from this one on to parts of so many bytes, which lie one behind the other, each at a multiple of 64 bytes.
+    ///
+    /// # Errors
+    /// As [`define`](Self::define).
+    pub fn define_row(&mut self, first: u64, sizes: &[u64]) -> Result<Vec<Range<u64>>> {
         let (book, _) = self.parts()?;
-        let part = book.define(key, bytes)?;
-        Ok(part.offset..part.offset + part.len)
+        let parts = book.define(first, sizes)?;
+        Ok(parts
+            .into_iter()
+            .map(|part| part.offset..part.offset + part.len)
+            .collect())
     }
 
     /// The pool, as the manager's own program sees it. Leases do not bind that program.

@@ -6,7 +6,7 @@
 use buddy_system_allocator::FrameAllocator;
 
 /// The unit: a cache line, so that no two parts share one.
-const FRAME: u64 = 64;
+pub(crate) const FRAME: u64 = 64;
 /// Sizes of parts, in powers of two of [`FRAME`].
 const SIZES: usize = 48;
 

@@ -37,15 +37,15 @@ fn denied(result: Result<Lease, Error>, why: Refusal) -> Outcome {
 }
 
 /// A manager, and a bell for it.
-struct Lender<'a> {
+pub(super) struct Lender<'a> {
     env: &'a Env,
     _bell: Shared,
-    manager: Manager,
+    pub(super) manager: Manager,
 }
 
 impl<'a> Lender<'a> {
     /// On node 1, port 0.
-    fn new(env: &'a Env) -> Outcome<Self> {
+    pub(super) fn new(env: &'a Env) -> Outcome<Self> {
         let config = ManagerConfig::default().longest(2 * LONG);
         let mut manager = Manager::open(env.open(1, 0)?, NAME, POOL, config)?;
         let part = manager.define(KEY, PART)?;
@@ -68,7 +68,7 @@ impl<'a> Lender<'a> {
     }
 
     /// Serves until the bell has rung once more.
-    fn serve(&mut self) -> Outcome {
+    pub(super) fn serve(&mut self) -> Outcome {
         let bell = self.manager.port().notification(DONE)?;
         self.until(|_| Ok(bell.pending() > 0))?;
         Ok(bell.ack()?)
@@ -84,7 +84,7 @@ fn manage(env: &Env) -> Outcome {
     Ok(())
 }
 
-fn client(env: &Env, node: usize, port: u16) -> Outcome<Client> {
+pub(super) fn client(env: &Env, node: usize, port: u16) -> Outcome<Client> {
     let manager: (NodeId, PortId) = (env.id(1), env.port_id(1, 0));
     let config = ClientConfig::default().patience(env.patience);
     Ok(Client::connect(env.open(node, port)?, manager, NAME, config)?)
@@ -94,7 +94,7 @@ fn landed(client: &Client, env: &Env) -> Outcome {
     Ok(client.port().flush_remote(env.id(1))?)
 }
 
-fn ring(env: &Env, port: &Port) -> Outcome {
+pub(super) fn ring(env: &Env, port: &Port) -> Outcome {
     env.import(port, 1, 0, "bell")?.notify(DONE)?;
     Ok(port.flush_remote(env.id(1))?)
 }

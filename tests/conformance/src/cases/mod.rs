@@ -23,6 +23,7 @@ mod notifications;
 mod numbers;
 mod order;
 mod shared;
+mod structures;
 mod sync;
 mod threads;
 mod under_way;
@@ -93,7 +94,7 @@ impl Case {
             ("atomics" | "numbers", _) => "atomics",
             ("notifications" | "handlers", _) => "notifications",
             ("net", _) => "connections",
-            ("leases" | "managed", _) => "leases",
+            ("leases" | "managed" | "structures", _) => "leases",
             _ => "reads and writes",
         }
     }
@@ -200,6 +201,8 @@ cases! {
     managed::lease_taken_away, 2, Nothing, "a manager takes a part away while a client writes";
     managed::lease_strangers, 2, Nothing, "what is no request, and what is no manager";
     managed::lease_client_dies, 3, Kill, "a client dies, and the one that waits has its part";
+    structures::lease_table, 3, Kill, "a hash table whose writers die: entries are there as a whole, or not at all";
+    structures::lease_queue, 3, Kill, "a bounded queue whose producer dies: items in order, none lost and none doubled";
     memory::region_freed_in_flight, 2, Nothing, "forgetting memory in flight does no harm";
     memory::evicted_pages, 2, Nothing, "pages thrown out on both sides";
     memory::large_region, 2, Nothing, "sparse writes into a region larger than memory";

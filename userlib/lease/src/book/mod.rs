@@ -10,7 +10,7 @@ mod wishes;
 
 use self::wishes::{For, Wish, Wishes};
 use crate::error::{Error, Refusal, Result};
-use crate::pool::{Part, Pool};
+use crate::pool::{FRAME, Part, Pool};
 use crate::stats::ManagerStats;
 use crate::wire::{Answer, Ask, Terms};
 use netvm::{LeaseToken, Nanos, NodeId, PortId};
@@ -168,18 +168,28 @@ impl<L> Book<L> {
         }
     }
 
-    /// Gives a key to so many bytes.
-    pub(crate) fn define(&mut self, key: u64, bytes: u64) -> Result<Part> {
-        if key >= ALLOCATED {
-            return Err(Error::BadPool("keys from 2^63 on are those of allocations"));
-        }
-        if self.areas.contains_key(&key) {
+    /// Gives keys from this one on to parts of so many bytes, one behind the other in memory.
+    pub(crate) fn define(&mut self, first: u64, sizes: &[u64]) -> Result<Vec<Part>> {
+        const NO_ROOM: Error = Error::BadPool("no room for so many bytes, or for none");
+        let last = first.checked_add(sizes.len().saturating_sub(1) as u64);
+        let last = last.filter(|last| *last < ALLOCATED);
+        let last = last.ok_or(Error::BadPool("keys from 2^63 on are those of allocations"))?;
+        if self.areas.range(first..=last).next().is_some() {
             return Err(Error::BadPool("a part has this key already"));
         }
-        let part = self.pool.carve(bytes);
-        let part = part.ok_or(Error::BadPool("no room for so many bytes, or for none"))?;
-        self.areas.insert(key, Area::new(part));
-        Ok(part)
+        let mut parts = Vec::with_capacity(sizes.len());
+        let mut end = 0_u64;
+        for &len in sizes {
+            parts.push(Part { offset: end, len });
+            let frames = len.checked_next_multiple_of(FRAME).filter(|_| len != 0);
+            end = frames.and_then(|len| end.checked_add(len)).ok_or(NO_ROOM)?;
+        }
+        let whole = self.pool.carve(end).ok_or(NO_ROOM)?;
+        for (key, part) in (first..).zip(&mut parts) {
+            part.offset += whole.offset;
+            self.areas.insert(key, Area::new(*part));
+        }
+        Ok(parts)
     }
 
     pub(crate) const fn stats(&self) -> ManagerStats {

@@ -210,7 +210,7 @@ fn allocate(len: u64, terms: Terms) -> Ask {
 #[test]
 fn shared_leases_go_together_and_exclusive_ones_alone() {
     let mut world = World::new(100);
-    world.book.define(7, 4096).unwrap();
+    world.book.define(7, &[4096]).unwrap();
     let shared = acquire(7, terms(false, MS, 0));
     let alone = acquire(7, terms(true, MS, 0));
     let (_, one) = world.get(client(1), shared);
@@ -227,7 +227,7 @@ fn shared_leases_go_together_and_exclusive_ones_alone() {
 #[test]
 fn a_wish_waits_for_its_turn_and_no_longer_than_it_says() {
     let mut world = World::new(100);
-    world.book.define(7, 4096).unwrap();
+    world.book.define(7, &[4096]).unwrap();
     let (_, held) = world.get(client(1), acquire(7, terms(true, 50 * MS, 0)));
     let short = world.ask(client(2), acquire(7, terms(true, MS, 5 * MS)));
     let first = world.ask(client(3), acquire(7, terms(true, 10 * MS, 80 * MS)));
@@ -255,7 +255,7 @@ fn a_wish_waits_for_its_turn_and_no_longer_than_it_says() {
 #[test]
 fn a_shared_wish_does_not_pass_an_exclusive_one_that_waits() {
     let mut world = World::new(100);
-    world.book.define(7, 64).unwrap();
+    world.book.define(7, &[64]).unwrap();
     let (_, one) = world.get(client(1), acquire(7, terms(false, 50 * MS, 0)));
     let alone = world.ask(client(2), acquire(7, terms(true, MS, 50 * MS)));
     assert_eq!(
@@ -275,9 +275,9 @@ fn a_shared_wish_does_not_pass_an_exclusive_one_that_waits() {
 #[test]
 fn bad_requests_are_refused_with_a_reason() {
     let mut world = World::new(2);
-    world.book.define(7, 64).unwrap();
+    world.book.define(7, &[64]).unwrap();
     for (key, bytes) in [(7, 64), (8, 0), (8, POOL), (ALLOCATED, 64), (u64::MAX, 64)] {
-        assert!(matches!(world.book.define(key, bytes), Err(Error::BadPool(_))));
+        assert!(matches!(world.book.define(key, &[bytes]), Err(Error::BadPool(_))));
     }
     let mut refused = |ask| world.refused(client(1), ask);
     for (duration, patience) in [(0, 0), (0, MS), (LONGEST + 1, 0), (u64::MAX, MS)] {
@@ -307,9 +307,37 @@ fn bad_requests_are_refused_with_a_reason() {
 }
 
 #[test]
+fn parts_of_a_row_lie_one_behind_the_other() {
+    let mut world = World::new(10);
+    let row = world.book.define(5, &[64, 100, 8]).unwrap();
+    let at = row[0].offset;
+    let places: Vec<_> = row.iter().map(|part| (part.offset - at, part.len)).collect();
+    assert_eq!(places, [(0, 64), (64, 100), (192, 8)]);
+    let wish = terms(true, MS, 0);
+    for (key, len) in (5..).zip([64, 100, 8]) {
+        assert_eq!(world.get(client(1), acquire(key, wish)).1.len(), len);
+    }
+    for (first, sizes) in [
+        (3, &[64; 3][..]),
+        (20, &[64, 0]),
+        (20, &[u64::MAX, 64]),
+        (ALLOCATED - 1, &[64; 2]),
+        (20, &[]),
+    ] {
+        let none = world.book.define(first, sizes);
+        assert!(
+            matches!(none, Err(Error::BadPool(_))),
+            "{first} {sizes:?}: {none:?}"
+        );
+    }
+    let free = world.book.pool().free();
+    assert_eq!(free, POOL - 256, "what was refused has taken nothing");
+}
+
+#[test]
 fn stale_leases_are_revoked_when_it_matters_and_together() {
     let mut world = World::new(10_000);
-    world.book.define(7, 64).unwrap();
+    world.book.define(7, &[64]).unwrap();
     let wish = acquire(7, terms(true, MS, 0));
     // The same client again and again: its own leases are in no way of it.
     for _ in 0..STALE - 1 {
@@ -392,7 +420,7 @@ fn an_allocation_holds_zeros_and_no_key_after_its_end() {
 #[test]
 fn a_manager_takes_leases_away() {
     let mut world = World::new(1000);
-    world.book.define(7, 64).unwrap();
+    world.book.define(7, &[64]).unwrap();
     assert_eq!(
         world.book.revoke(&mut world.card, 9),
         Err(Error::Refused(Refusal::NoSuchKey))
@@ -430,7 +458,7 @@ fn a_manager_takes_leases_away() {
 fn a_hundred_thousand_leases_live_at_once() {
     const MANY: u32 = 100_000;
     let mut world = World::new(MANY as usize);
-    world.book.define(7, 64).unwrap();
+    world.book.define(7, &[64]).unwrap();
     let wish = acquire(7, terms(false, LONGEST, 0));
     for number in 0..MANY {
         world.get(client((number % 500) as u16), wish);
@@ -458,7 +486,7 @@ fn random_clients_never_meet_in_memory() {
         let mut random = SmallRng::seed_from_u64(seed);
         let mut world = World::new(random.random_range(4..40));
         for key in 0..3 {
-            world.book.define(key, 100 << key).unwrap();
+            world.book.define(key, &[100 << key]).unwrap();
         }
         let mut clients: Vec<Client> = (0..6).map(client).collect();
         let mut leases: BTreeMap<u64, Mine> = BTreeMap::new();
