@@ -470,6 +470,9 @@ pub enum BenchCommand {
     /// Connections between two processes of this machine, in its own time: latency beside TCP, 10,000 against one, memory of idle ones.
     #[command(after_help = EXIT_STATUSES)]
     Net(BenchNet),
+    /// Leases between two processes of this machine, in its own time: extensions, reads and writes under one and without, grants.
+    #[command(after_help = EXIT_STATUSES)]
+    Lease(BenchLease),
 }
 
 /// Options of `netvm bench calls`.
@@ -518,6 +521,20 @@ pub struct BenchNet {
     #[arg(long)]
     pub json: bool,
     /// Serve for the process that is this node.
+    #[arg(long, value_name = "NODE", hide = true)]
+    pub server_for: Option<u16>,
+}
+
+/// Options of `netvm bench lease`.
+#[derive(Debug, Args)]
+pub struct BenchLease {
+    /// Fewer operations: a second. Then a goal that is missed is said, and is no failure.
+    #[arg(long)]
+    pub quick: bool,
+    /// Print the result as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+    /// Lend to the process that is this node.
     #[arg(long, value_name = "NODE", hide = true)]
     pub server_for: Option<u16>,
 }

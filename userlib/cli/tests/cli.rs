@@ -76,7 +76,7 @@ fn help_names_commands_options_and_exit_statuses() {
             "sim",
             &["--seeds", "--seed ", "--nodes", "--trace", "--json", "--messages"][..],
         ),
-        ("bench", &["sync", "wire"][..]),
+        ("bench", &["sync", "wire", "net", "lease"][..]),
         ("top", &["--interval", "--once", "--json", "--node", "Keys:"][..]),
         ("doctor", &["--json"][..]),
     ] {
@@ -633,6 +633,20 @@ fn shells_and_manuals_know_every_command() {
     std::fs::remove_dir_all(&folder).expect("the folder");
     exits(2, &["completions", "cmd"]);
     exits(2, &["manual", "/proc/no/such/folder"]);
+}
+
+/// Times are the machine's own, so nothing is demanded of them.
+#[test]
+fn bench_lease_measures_two_processes() {
+    let (out, _) = exits(0, &["bench", "lease", "--quick", "--json"]);
+    let all = json(&out);
+    for what in ["extensions", "writes", "reads", "grants", "turns"] {
+        let rates = [&all[what]["rate"], &all[what]["beside"], &all[what]["ratio"]];
+        let measured = rates.iter().all(|rate| rate.as_f64() > Some(0.0));
+        assert!(measured, "{what} in {out}");
+    }
+    let (out, _) = exits(0, &["bench", "lease", "--quick"]);
+    assert!(out.contains("8 B writes under a lease"), "{out}");
 }
 
 /// The goals are the program's own: it fails when one is missed that has been reached.

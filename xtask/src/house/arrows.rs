@@ -84,6 +84,7 @@ const ARROWS: [(&str, &[&str]); 32] = [
         &[
             "netvm",
             "netvm-process",
+            "netvm-lease",
             "netvm-net",
             "netvm-emulator",
             "netvm-relay",

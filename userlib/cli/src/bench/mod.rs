@@ -1,7 +1,10 @@
-//! `netvm bench`: what things cost, in virtual time, by a cost model of counted instructions; calls and connections in the machine's own time.
+//! `netvm bench`: what things cost, in virtual time, by a cost model of counted instructions; calls, connections and leases in the machine's own
+//! time.
 
 mod calls;
+mod lease;
 mod net;
+mod second;
 mod sync;
 mod wire;
 
@@ -18,5 +21,6 @@ pub fn run(options: &Bench) -> Result<(), Failure> {
         BenchCommand::Sync(options) => sync::run(options),
         BenchCommand::Wire(options) => wire::run(options),
         BenchCommand::Net(options) => net::run(options),
+        BenchCommand::Lease(options) => lease::run(options),
     }
 }

@@ -6,14 +6,13 @@ mod client;
 mod server;
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use netvm::PortId;
 use netvm_process::SoftNode;
 use serde::{Deserialize, Serialize};
 
+use super::second;
 use crate::args::BenchNet;
 use crate::failure::Failure;
 use crate::output;
@@ -115,7 +114,7 @@ pub(super) fn run(options: &BenchNet) -> Result<(), Failure> {
     }
     let sizes = if options.quick { &QUICK } else { &WHOLE };
     let node = SoftNode::builder().start().map_err(cannot_start)?;
-    let (mut child, ready) = start(&node, options.quick)?;
+    let (mut child, ready): (_, Ready) = second::start("net", &node, options.quick)?;
     let measured = client::measure(&node, &ready, sizes);
     // It serves until its input ends.
     drop(child.stdin.take());
@@ -138,25 +137,6 @@ pub(super) fn run(options: &BenchNet) -> Result<(), Failure> {
         "goals that are missed:\n  {}",
         report.missed.join("\n  ")
     )))
-}
-
-fn start(node: &SoftNode, quick: bool) -> Result<(Child, Ready), Failure> {
-    let wrong =
-        |error: std::io::Error| Failure::Wrong(format!("the second process cannot be started: {error}"));
-    let mut command = Command::new(std::env::current_exe().map_err(wrong)?);
-    command.args(["bench", "net", "--server-for", &node.number().to_string()]);
-    if quick {
-        command.arg("--quick");
-    }
-    command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().map_err(wrong)?;
-    let mut line = String::new();
-    if let Some(output) = child.stdout.take() {
-        BufReader::new(output).read_line(&mut line).map_err(wrong)?;
-    }
-    let ready = serde_json::from_str(&line)
-        .map_err(|_| Failure::Wrong("the second process has ended before it was ready".into()))?;
-    Ok((child, ready))
 }
 
 impl Report {
