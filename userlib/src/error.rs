@@ -148,6 +148,17 @@ pub enum Error {
         last: u16,
     },
 
+    /// An access list with too many lines.
+    #[error(
+        "the access list has {lines} lines, and {limit} are possible: allow whole nodes with `Access::and_node`, or every port with `Access::everyone`"
+    )]
+    AccessTooLong {
+        /// How many it has.
+        lines: usize,
+        /// How many there can be.
+        limit: usize,
+    },
+
     /// The export was not made.
     #[error("cannot export {name:?}: {reason}")]
     Export {

@@ -7,6 +7,7 @@ use crate::port::PortInner;
 use crate::ranges::RangeKey;
 use crate::region::{Region, resolve};
 use netvm_abi::control::{Modes, Name};
+use netvm_abi::ioctl::ALLOW_ENTRIES;
 use netvm_abi::shared_queue::QueueShape;
 use netvm_abi::{ExportId, NodeId, NotificationId, PortId, VirtAddr};
 use parking_lot::Mutex;
@@ -212,6 +213,13 @@ pub(crate) fn export_queue(
     if len == 0 {
         return Err(Error::Empty { what: "an export" });
     }
+    let admit = access.admissions();
+    if admit.len() > ALLOW_ENTRIES {
+        return Err(Error::AccessTooLong {
+            lines: admit.len(),
+            limit: ALLOW_ENTRIES,
+        });
+    }
     let none = (NotificationId::NONE, NotificationId::NONE);
     let (modes, (first, last)) = (access.most(), access.notify.unwrap_or(none));
     if modes.contains(Modes::NOTIFY) && (!first.is_some() || last < first) {
@@ -231,7 +239,7 @@ pub(crate) fn export_queue(
         notify_first: first,
         notify_last: last,
         queue,
-        admit: &access.admissions(),
+        admit: &admit,
     };
     let export = port.backend.export(&spec).map_err(|reason| Error::Export {
         name: name.into(),

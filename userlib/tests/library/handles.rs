@@ -1,6 +1,6 @@
 //! What handles say of what they stand for.
 
-use netvm::{Access, Error, PortConfig, Refusal, Status};
+use netvm::{Access, Error, Modes, NodeId, PortConfig, PortId, Refusal, Status};
 use netvm_abi::VirtAddr;
 use netvm_kit::port::Card;
 
@@ -29,6 +29,31 @@ fn an_export_is_a_part_of_its_region() {
     assert_eq!(export.region().address(), region.address());
     assert_eq!(export.address(), VirtAddr(region.address().0 + 100));
     assert_eq!((export.name(), export.len()), ("part", 5000));
+}
+
+#[test]
+fn an_access_list_has_sixteen_lines_and_no_more() {
+    let card = Card::new();
+    let (port, ..) = card.open(PortConfig::default());
+    let region = port.alloc(4096).unwrap();
+    let named = |ports: u16| {
+        let lines = 0..ports;
+        lines.fold(Access::nobody(), |access, at| {
+            access.and_port(NodeId(1), PortId(at), Modes::READ)
+        })
+    };
+    let _whole = port.export("sixteen", &region, .., named(16)).unwrap();
+    let refused = port.export("more", &region, .., named(17)).map(drop);
+    assert!(
+        matches!(refused, Err(Error::AccessTooLong { lines: 17, limit: 16 })),
+        "{refused:?}"
+    );
+    // The line for all others counts, too.
+    let others = port.export("others", &region, .., named(16).modes(Modes::READ));
+    assert!(matches!(
+        others.map(drop),
+        Err(Error::AccessTooLong { lines: 17, .. })
+    ));
 }
 
 #[test]
