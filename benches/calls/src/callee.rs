@@ -1,6 +1,7 @@
 //! The other process.
 
 use crate::functions::{CHANNEL, Counts, NAME, PORT, RAW, RAW_BYTES};
+use crate::place::stay_on;
 use crate::{Result, text};
 use netvm::{Access, ChannelConfig, Port, PortConfig, Receiver, Timeout};
 use netvm_calls::{Calls, CallsConfig};
@@ -16,6 +17,7 @@ const LOST: Duration = Duration::from_secs(60);
 /// # Errors
 /// A text that says what went wrong.
 pub fn serve(name: &str) -> Result<()> {
+    stay_on(1);
     let node = SoftNode::builder().name(name).start().map_err(text)?;
     let port = Port::open(&node.node(), PortConfig::number(PORT)).map_err(text)?;
     let memory = port.alloc(RAW_BYTES).map_err(text)?;

@@ -3,6 +3,7 @@
 use crate::functions::{
     CHANNEL, COUNT_8, COUNT_64, COUNT_256, COUNT_1024, EXPECT, NAME, PORT, RAN, RAW, RAW_BYTES, STOP,
 };
+use crate::place::stay_on;
 use crate::report::{Measured, Row, median};
 use crate::{Result, text};
 use netvm::{NodeId, Port, PortConfig, RemoteSegment, Sender, Timeout};
@@ -74,6 +75,7 @@ struct Bench {
 /// A text that says what went wrong.
 pub fn measure(sizes: &Sizes, name: &str, command: &mut Command) -> Result<Measured> {
     let other = Other(command.spawn().map_err(text)?);
+    stay_on(0);
     let mut bench = Bench::start(name)?;
     let rows = vec![
         bench.row(sizes, &COUNT_8)?,
@@ -115,7 +117,7 @@ impl Bench {
         Ok(Self {
             alone: open(Aggregation::None)?,
             packed: open(Aggregation::default())?,
-            overflow: open(Aggregation::Overflow { bytes: 4096 })?,
+            overflow: open(Aggregation::Overflow { bytes: 16 << 10 })?,
             raw: port.import(there, PORT.into(), RAW, PATIENCE).map_err(text)?,
             channel: Sender::join(&port, there, PORT.into(), CHANNEL, PATIENCE).map_err(text)?,
             source,

@@ -26,13 +26,13 @@ pub fn page(measured: &Measured, sizes: &Sizes) -> Result<String> {
         "# Remote calls, measured\n\n\
          Written by `cargo xtask bench calls`. `netvm bench calls` measures and prints the same; `--quick` takes some seconds, \
          `--json` prints one object.\n\n\
-         Two processes of one machine with {} processors, linked by the software card in shared memory. One calls, the other runs a function that reads its \
+         Two processes of one machine with {} processors, each on one of its own, linked by the software card in shared memory. One calls, the other runs a function that reads its \
          argument and counts. All ways of a row are measured in turn, {} times; throughputs are medians, and so are the ratios of each turn. \
          A way's time ends when the last call has run at the other side, or the last write has landed. \
          The times are this machine's, and noisy where other programs run; read the ratios.\n\n\
          ## Throughput, by size\n\n\
          In MB of arguments a second. *Send*: messages of a [channel](../../userlib/src/channel/mod.rs), which run nothing. *Write*: each call leaves by a write \
-         of its own. *Packed*: calls leave together, 4 KiB at a time. *Overflow*: alone while there is room, packed while there is none. \
+         of its own. *Packed*: calls leave together, 16 KiB at a time. *Overflow*: alone while there is room, packed while there is none. \
          *Raw*: plain writes of as many bytes, which run nothing.\n\n\
          ![throughput by size](calls.svg)\n\n\
          | size, B | send | write | packed | overflow | raw | raw, 4 KiB | million packed calls a second | calls in a write |\n\

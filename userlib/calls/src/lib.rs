@@ -56,7 +56,7 @@
 //! # What it costs
 //!
 //! A call is 8 bytes and its argument; a batch is 8 bytes, one write and one signal. Calls are packed by default
-//! ([`Aggregation`]), up to 4 KiB and for 50 us at most while the endpoint is busy; an endpoint that waits sends all it has.
+//! ([`Aggregation`]), up to 16 KiB and for 50 us at most while the endpoint is busy; an endpoint that waits sends all it has.
 //! A link has an inbox of 1 MiB of addresses at each side by default, of which memory is used as it is written: 128 KiB while
 //! the receiver keeps up. An endpoint has up to 447 links, and its names are the port's: see [`Calls::port`].
 //!
