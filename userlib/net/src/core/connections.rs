@@ -156,7 +156,7 @@ impl Core {
                 .map_or(0, |peer| peer.room().saturating_sub(peer.promised));
             room = room.min(left);
         }
-        if sent == 0 && large && self.awaits_offer(conn.id) {
+        if sent == 0 && large && self.awaits_offer(engine, conn.id) {
             // It is soon known which way the bytes go; the writer is woken then.
             self.pump(index);
             return 0;

@@ -2,7 +2,7 @@
 //!
 //! *By a write.* The sender says how much it is about to send. The receiver offers pieces of its memory to the connection. The
 //! sender writes into one and says so by a message, which acts after the write has landed. It asks again before the last piece is
-//! used, and waits for an answer that is out: it comes within a round trip, with memory or without.
+//! used, and waits a little for an answer that is out: it mostly comes within a round trip, with memory or without.
 //!
 //! *By a read.* The sender puts the bytes into a piece of its own memory and lends it. The receiver reads it when it has memory
 //! for that, and gives the piece back. What comes behind on the connection waits at the receiver until the bytes are there.
@@ -19,7 +19,7 @@ use crate::conn::{Conn, Piece};
 use crate::engine::Engine;
 use crate::large::{Area, Landed};
 use crate::wire::{self, Id, Kind};
-use netvm::{Access, Export, Modes, PendingImport, RemoteSegment, Timeout};
+use netvm::{Access, Export, Modes, Nanos, PendingImport, RemoteSegment, Timeout};
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -31,6 +31,8 @@ use zerocopy::{FromBytes, IntoBytes};
 const FORCED: usize = 4 << 10;
 /// By how much one end must be busier than the other, of 255, before the way changes.
 const HYSTERESIS: i32 = 64;
+/// How long a writer waits for the answer to its question for memory.
+const ANSWER: Nanos = Nanos::from_millis(1);
 /// How long an import may take. The other end has exported before it says so.
 const IMPORT: Duration = Duration::from_secs(5);
 
@@ -39,11 +41,23 @@ const IMPORT: Duration = Duration::from_secs(5);
 pub(crate) struct Large {
     /// Pieces of the peer's memory that it may write to.
     offers: VecDeque<u32>,
-    /// It has asked for some.
-    asked: bool,
+    asked: Asked,
     /// Pieces of our memory that were offered to the other end.
     given: u32,
     pub(super) held: Held,
+}
+
+/// Whether an end has asked for memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Asked {
+    /// Or it was answered.
+    #[default]
+    No,
+    Out,
+    /// A writer waits for the answer.
+    Awaited,
+    /// The answer is late. The writer waits no more.
+    Late,
 }
 
 /// What has come behind a read that is under way.
@@ -243,17 +257,52 @@ impl Core {
             return;
         };
         let left = left.saturating_sub(large.offers.len() * piece);
-        if large.asked || left < FORCED {
+        if large.asked != Asked::No || left < FORCED {
             return;
         }
-        large.asked = true;
+        large.asked = Asked::Out;
         self.tell(conn.id, Kind::Want, u32::try_from(left).unwrap_or(u32::MAX), &[]);
     }
 
-    /// Whether the other end will say soon whether it has memory for what is to be sent.
-    pub(super) fn awaits_offer(&mut self, id: Id) -> bool {
-        let large = self.slots.get(id).and_then(|slot| slot.large.as_deref());
-        large.is_some_and(|large| large.asked)
+    /// Whether the writer waits for the other end's answer: it says soon whether it has memory for what is to be sent. No writer waits for
+    /// long: a peer whose threads are all busy elsewhere takes messages as well as ever.
+    pub(super) fn awaits_offer(&mut self, engine: &Engine, id: Id) -> bool {
+        let Some(large) = self.slots.get(id).and_then(|slot| slot.large.as_deref_mut()) else {
+            return false;
+        };
+        if large.asked == Asked::Out {
+            large.asked = Asked::Awaited;
+            let at = engine.port.now().after(ANSWER);
+            self.awaited.push((at, id));
+            self.next_tick = self.next_tick.min(at);
+            return true;
+        }
+        large.asked == Asked::Awaited
+    }
+
+    /// Lets writers go on whose answers are late.
+    pub(super) fn look_at_awaited(&mut self, now: Nanos) {
+        let (late, soon) = std::mem::take(&mut self.awaited)
+            .into_iter()
+            .partition(|(at, _)| *at <= now);
+        self.awaited = soon;
+        for (at, _) in &self.awaited {
+            self.next_tick = self.next_tick.min(*at);
+        }
+        let late: Vec<(Nanos, Id)> = late;
+        for (_, id) in late {
+            let Some(slot) = self.slots.get(id) else {
+                continue;
+            };
+            if let Some(large) = slot.large.as_deref_mut()
+                && large.asked == Asked::Awaited
+            {
+                large.asked = Asked::Late;
+                if let Some(conn) = &slot.conn {
+                    conn.writer.wake();
+                }
+            }
+        }
     }
 
     /// The other end is about to send so many bytes.
@@ -296,7 +345,7 @@ impl Core {
         let Some(large) = self.large(id) else {
             return;
         };
-        large.asked = false;
+        large.asked = Asked::No;
         if offer.len.get() > 0 {
             large.offers.push_back(piece);
         }

@@ -64,6 +64,8 @@ pub(crate) struct Core {
     /// Threads spin, and are back soon when they do not: until then the dispatcher does not come for messages.
     grace: Option<Nanos>,
     next_tick: Nanos,
+    /// Connections whose writers wait for an answer, and until when.
+    awaited: Vec<(Nanos, Id)>,
     /// Something has been posted since the last look at the clock.
     unsure: bool,
     /// Sixteenths of the share of looks that have found something, of 255.
@@ -94,6 +96,7 @@ impl Core {
             timer: None,
             grace: None,
             next_tick: Nanos::MAX,
+            awaited: Vec::new(),
             unsure: false,
             busy: 0,
             stats: NetStats::default(),
