@@ -132,7 +132,9 @@ pub(super) fn serve(env: &Env, calls: &mut Calls, seen: &Seen) -> Outcome {
 /// Waits until the other side has run all that was called, and lets it go.
 pub(super) fn stop(env: &Env, calls: &mut Calls, peer: Peer) -> Outcome {
     let stopped = Synchronizer::new();
-    calls.to(peer).consumed(&stopped).call(&STOP, &())?;
+    // The other side may be behind with what was called before.
+    let to = calls.to(peer).when_full(WhenFull::Wait);
+    to.consumed(&stopped).call(&STOP, &())?;
     calls.wait_for(&stopped, env.patience)?;
     holds!(env, stopped.failed() == 0, "a call of nothing has failed");
     Ok(())
