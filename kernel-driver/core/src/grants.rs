@@ -72,6 +72,8 @@ pub(crate) struct Grants<S: Storage> {
     pub(crate) retracted: List<2>,
     /// Retracted ones whose holder is still to be told.
     pub(crate) untold: u32,
+    /// No grant was told again in this poll.
+    pub(crate) may_tell: bool,
     /// The entry with which telling importers again goes on.
     pub(crate) next_told: u32,
     /// How many leases a port may give.
@@ -115,6 +117,7 @@ impl<S: MakeTable> Grants<S> {
             free,
             retracted: List::EMPTY,
             untold: 0,
+            may_tell: true,
             next_told: 0,
             shares: Shares::new(tables, entries - entries / FOR_IMPORTS, ports),
         }

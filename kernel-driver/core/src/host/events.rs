@@ -18,6 +18,7 @@ impl<S: Storage> Host<S> {
     /// Takes the NIC's events until one concerns the platform, and does what is due. Judges the card
     /// last, when the ring is empty: an answer in the ring is in time, however late the host comes.
     pub fn poll<P: Platform>(&mut self, platform: &mut P, now: Nanos) -> Option<Notice> {
+        self.grants.may_tell = true;
         for _ in 0..EVENTS_AT_A_TIME {
             let more = self.do_what_is_due(platform, now);
             if let Some(notice) = self.untold(platform, now) {

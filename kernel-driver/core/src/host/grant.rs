@@ -16,8 +16,10 @@ use netvm_abi::storage::Storage;
 use netvm_abi::{CapabilitySlot, ExportId, Nanos, NodeId, PortId, Status, Token};
 use subtle::ConstantTimeEq;
 
-/// Entries that one look for grants to tell again passes (promise P7).
+/// Entries that one look for grants to tell again passes (promise P7). There is one look in a poll.
 const TOLD_SLICE: u32 = 64;
+/// How many of them it tells at most.
+const TOLD_AT_ONCE: u32 = 2;
 /// Answers that stay free for importers that ask.
 const ANSWERS_KEPT: usize = (ANSWERS.end - ANSWERS.start) as usize / 2;
 
@@ -116,8 +118,12 @@ impl<S: Storage> Host<S> {
 
     /// Tells some of the importers again what they were granted: the next ones of the table, as far as control slots allow.
     pub(crate) fn tell_grants_again<P: Platform>(&mut self, platform: &mut P) {
+        if !core::mem::take(&mut self.grants.may_tell) {
+            return;
+        }
+        let mut told = 0;
         for _ in 0..TOLD_SLICE.min(self.geometry.capabilities) {
-            if self.control.room(Purpose::Answer) <= ANSWERS_KEPT {
+            if told >= TOLD_AT_ONCE || self.control.room(Purpose::Answer) <= ANSWERS_KEPT {
                 return;
             }
             let index = self.grants.next_told % self.geometry.capabilities;
@@ -135,6 +141,7 @@ impl<S: Storage> Host<S> {
                 && reached
                 && let Some(grant) = self.grants.as_grant(index)
             {
+                told += 1;
                 self.counters.grants_told_again += 1;
                 self.send_control(
                     platform,
