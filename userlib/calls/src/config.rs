@@ -26,8 +26,8 @@ pub enum Aggregation {
 }
 
 impl Default for Aggregation {
-    /// Packed to 16 KiB, for 50 us at most. Beside what its calls cost, a batch costs as much as some 14 calls of 256 bytes
-    /// (`netvm bench calls`): of that a page has too few to share it, and 32 KiB gain little more.
+    /// Packed to 16 KiB, for 50 us at most. A batch costs something beside what its calls cost, and a page has too few calls to
+    /// share that (`netvm bench calls` says how many leave in a write).
     fn default() -> Self {
         Self::Packed {
             bytes: 16 << 10,

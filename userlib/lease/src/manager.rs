@@ -256,7 +256,7 @@ impl Manager {
         }
     }
 
-    /// Takes all leases of a part away, whoever has them. When this returns no client touches it.
+    /// Takes all leases of a part away. When this returns no client touches it.
     ///
     /// # Errors
     /// [`Error::Refused`] for a key that there is not; of the manager's own port.

@@ -296,6 +296,10 @@ pub(crate) fn grants_that_an_importer_has_lost_come_back_when_they_are_short() {
             name: name("a"),
         };
         stand.control(PEER, 0, &ask);
+        let before = stand.count("grants_told_again");
+        let _ = stand.host.poll(&mut stand.platform, stand.now);
+        let told_by_it = stand.count("grants_told_again") - before;
+        assert!(told_by_it <= 2, "one poll does little (promise P7): {told_by_it}");
         stand.poll();
         for (to, message) in stand.sent() {
             assert_eq!(to, PEER);

@@ -19,8 +19,8 @@ mod table;
 pub use queue::{Queue, QueueClient, QueueConfig};
 pub use table::{Table, TableClient, TableConfig};
 
-use crate::{Client, Error, Lease, Result, Wish};
-use netvm::{NodeId, Port, PortId, RemoteSegment};
+use crate::{Client, Error, Lease, Manager, Result, Wish};
+use netvm::{Access, Export, Modes, NodeId, Port, PortId, RemoteSegment};
 use std::time::Duration;
 
 /// How long a writer may hold a part, and how long it waits for it.
@@ -77,6 +77,18 @@ fn word(at: u64, from: &RemoteSegment) -> Result<u64> {
 /// The head of a structure: what it is, and of which shape.
 type Head = [u64; 8];
 const HEAD: u64 = size_of::<Head>() as u64;
+
+/// Lays a structure's parts down in the manager's memory, with keys from `first` on, and exports them for reading.
+fn create(manager: &mut Manager, name: &str, first: u64, sizes: &[u64], head: Head) -> Result<Export> {
+    let row = manager.define_row(first, sizes)?;
+    let (from, to) = (
+        row.first().map_or(0, |part| part.start),
+        row.last().map_or(0, |part| part.end),
+    );
+    manager.memory().write_from(from, &head_bytes(head))?;
+    let access = Access::everyone().modes(Modes::READ);
+    Ok(manager.port().export(name, manager.memory(), from..to, access)?)
+}
 
 /// Imports a structure, and looks at its head.
 fn open(client: &Client, manager: (NodeId, PortId), name: &str, what: u64) -> Result<(RemoteSegment, Head)> {

@@ -4,9 +4,9 @@
 //! theirs. A producer writes an item behind the last, waits until it has landed, and raises its word. A consumer reads the first item and raises
 //! its own. The place of an item is written again only after that.
 
-use super::{HEAD, Turn, head_bytes, land, mark, open, word};
+use super::{HEAD, Turn, create, land, mark, open, word};
 use crate::{Client, Error, Manager, Result};
-use netvm::{Access, Export, Modes, RemoteSegment};
+use netvm::{Export, RemoteSegment};
 use std::time::Duration;
 
 /// Marks a queue, with its version.
@@ -123,16 +123,9 @@ impl Queue {
     /// [`Error::BadPool`] for a shape that cannot be, keys that are taken, or too little room; as [`Port::export`](netvm::Port::export).
     pub fn create(manager: &mut Manager, name: &str, first: u64, config: QueueConfig) -> Result<Self> {
         let shape = config.shape(first)?;
-        let row = manager.define_row(first, &[HEAD, 64, shape.ring()])?;
-        let (from, to) = (
-            row.first().map_or(0, |part| part.start),
-            row.last().map_or(0, |part| part.end),
-        );
         let head = [MARK, first, shape.items, shape.item, 0, 0, 0, 0];
-        manager.memory().write_from(from, &head_bytes(head))?;
-        let access = Access::everyone().modes(Modes::READ);
-        let export = manager.port().export(name, manager.memory(), from..to, access)?;
-        Ok(Self { _export: export })
+        let _export = create(manager, name, first, &[HEAD, 64, shape.ring()], head)?;
+        Ok(Self { _export })
     }
 }
 

@@ -4,9 +4,9 @@
 //! the bucket by a lease, writes an entry into a place that holds none, waits until it has landed, and writes the word. A reader reads the word,
 //! the places, and the word again. If that is the same, no place that it names has been written meanwhile.
 
-use super::{HEAD, Turn, head_bytes, land, mark, open, word};
+use super::{HEAD, Turn, create, land, mark, open, word};
 use crate::{Client, Error, Manager, Result};
-use netvm::{Access, Export, Modes, RemoteSegment};
+use netvm::{Export, RemoteSegment};
 use std::time::Duration;
 
 /// Marks a table, with its version.
@@ -145,16 +145,9 @@ impl Table {
         if let Some(head) = sizes.first_mut() {
             *head = HEAD;
         }
-        let row = manager.define_row(first, &sizes)?;
-        let (from, to) = (
-            row.first().map_or(0, |part| part.start),
-            row.last().map_or(0, |part| part.end),
-        );
         let head = [MARK, first, shape.buckets, shape.places, shape.value, 0, 0, 0];
-        manager.memory().write_from(from, &head_bytes(head))?;
-        let access = Access::everyone().modes(Modes::READ);
-        let export = manager.port().export(name, manager.memory(), from..to, access)?;
-        Ok(Self { _export: export })
+        let _export = create(manager, name, first, &sizes, head)?;
+        Ok(Self { _export })
     }
 }
 

@@ -282,15 +282,17 @@ impl Core {
 
     /// Lets writers go on whose answers are late.
     pub(super) fn look_at_awaited(&mut self, now: Nanos) {
-        let (late, soon) = std::mem::take(&mut self.awaited)
-            .into_iter()
-            .partition(|(at, _)| *at <= now);
-        self.awaited = soon;
-        for (at, _) in &self.awaited {
-            self.next_tick = self.next_tick.min(*at);
-        }
-        let late: Vec<(Nanos, Id)> = late;
-        for (_, id) in late {
+        let mut late = Vec::new();
+        let next = &mut self.next_tick;
+        self.awaited.retain(|(at, id)| {
+            if *at <= now {
+                late.push(*id);
+                return false;
+            }
+            *next = (*next).min(*at);
+            true
+        });
+        for id in late {
             let Some(slot) = self.slots.get(id) else {
                 continue;
             };

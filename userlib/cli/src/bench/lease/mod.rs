@@ -17,7 +17,6 @@ use super::second;
 use crate::args::BenchLease;
 use crate::failure::Failure;
 use crate::output;
-use crate::processes::cannot_start;
 
 /// The manager's port, its name, and that of the same memory without leases.
 const PORT: PortId = PortId(7);
@@ -97,16 +96,8 @@ pub(super) fn run(options: &BenchLease) -> Result<(), Failure> {
         return server::run(client);
     }
     let sizes = if options.quick { &QUICK } else { &WHOLE };
-    let node = SoftNode::builder().start().map_err(cannot_start)?;
-    let (mut child, ready): (_, Ready) = second::start("lease", &node, options.quick)?;
-    let measured = client::measure(&node, &ready, sizes);
-    // It lends until its input ends.
-    drop(child.stdin.take());
-    let status = child.wait();
-    let mut report = measured?;
-    if !status.is_ok_and(|status| status.success()) {
-        return Err(Failure::Wrong("the other process has not ended well".into()));
-    }
+    let measure = |node: &SoftNode, ready: &Ready| client::measure(node, ready, sizes);
+    let mut report = second::measured("lease", options.quick, measure)?;
     report.quick = options.quick;
     report.judge();
     if options.json {
@@ -114,13 +105,7 @@ pub(super) fn run(options: &BenchLease) -> Result<(), Failure> {
     } else {
         output::print(&report.table())?;
     }
-    if report.ok || options.quick {
-        return Ok(());
-    }
-    Err(Failure::Wrong(format!(
-        "goals that are missed:\n  {}",
-        report.missed.join("\n  ")
-    )))
+    second::judged(&report.missed, options.quick)
 }
 
 impl Report {

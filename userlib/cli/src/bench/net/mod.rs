@@ -16,7 +16,6 @@ use super::second;
 use crate::args::BenchNet;
 use crate::failure::Failure;
 use crate::output;
-use crate::processes::cannot_start;
 
 /// The server's port and listener.
 const PORT: PortId = PortId(7);
@@ -113,16 +112,8 @@ pub(super) fn run(options: &BenchNet) -> Result<(), Failure> {
         return server::run(client, options.quick);
     }
     let sizes = if options.quick { &QUICK } else { &WHOLE };
-    let node = SoftNode::builder().start().map_err(cannot_start)?;
-    let (mut child, ready): (_, Ready) = second::start("net", &node, options.quick)?;
-    let measured = client::measure(&node, &ready, sizes);
-    // It serves until its input ends.
-    drop(child.stdin.take());
-    let status = child.wait();
-    let mut report = measured?;
-    if !status.is_ok_and(|status| status.success()) {
-        return Err(Failure::Wrong("the other process has not ended well".into()));
-    }
+    let measure = |node: &SoftNode, ready: &Ready| client::measure(node, ready, sizes);
+    let mut report = second::measured("net", options.quick, measure)?;
     report.quick = options.quick;
     report.judge();
     if options.json {
@@ -130,13 +121,7 @@ pub(super) fn run(options: &BenchNet) -> Result<(), Failure> {
     } else {
         output::print(&report.table())?;
     }
-    if report.ok || options.quick {
-        return Ok(());
-    }
-    Err(Failure::Wrong(format!(
-        "goals that are missed:\n  {}",
-        report.missed.join("\n  ")
-    )))
+    second::judged(&report.missed, options.quick)
 }
 
 impl Report {
