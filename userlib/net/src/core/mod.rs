@@ -175,7 +175,8 @@ impl Core {
             return false;
         }
         if !engine.wants_calls() {
-            (self.arrival, self.grace) = (None, None);
+            // No thread is woken beside the program's.
+            (self.arrival, self.timer, self.grace) = (None, None, None);
             return false;
         }
         let called = engine.was_called();
