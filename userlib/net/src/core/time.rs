@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// How long something may be under way before it is asked whether it has landed.
-const FLUSH: Nanos = Nanos::from_millis(20);
+const FLUSH: Nanos = Nanos::from_millis(15);
 
 fn nanos(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
