@@ -198,7 +198,8 @@ pub(super) fn calls_callee_dies(env: &Env) -> Outcome {
             Err(Error::Ended(_)) => {}
             other => return unexpected("a call to the dead", &other),
         }
-        right!(calls.address_of(kept).is_ok(), "another link ended, too");
+        // Where anything may fail the other endpoint has perhaps waited too long for a call while the dead one's node was silent.
+        holds!(env, calls.address_of(kept).is_ok(), "another link ended, too");
         stop(env, &mut calls, kept)
     })();
     match doomed.join() {
