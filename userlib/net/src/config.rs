@@ -18,6 +18,7 @@ pub struct NetConfig {
     pub(crate) piece_bytes: u32,
     pub(crate) way: Way,
     pub(crate) background: bool,
+    pub(crate) gather: bool,
     pub(crate) nodes: Vec<NodeId>,
 }
 
@@ -39,6 +40,7 @@ impl Default for NetConfig {
             piece_bytes: 128 << 10,
             way: Way::Auto,
             background: true,
+            gather: false,
             nodes: Vec::new(),
         }
     }
@@ -109,6 +111,14 @@ impl NetConfig {
     /// connect, for one, is answered by the program's next call; nothing is lost, and no thread is woken beside the program's.
     pub const fn background(mut self, background: bool) -> Self {
         self.background = background;
+        self
+    }
+
+    /// Whether small writes on several connections to one peer go in one message: they leave when the program waits, reads in vain or calls
+    /// [`progress`](crate::Net::progress), and after 200 us at most. It is for event loops, which write on many connections and
+    /// then wait; where there was only one write between two waits the next one leaves at once, as without this.
+    pub const fn gather(mut self, gather: bool) -> Self {
+        self.gather = gather;
         self
     }
 

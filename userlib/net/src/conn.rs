@@ -42,6 +42,8 @@ const ENDED: u32 = 2;
 const RESET: u32 = 4;
 /// Bits of the reason begin here.
 const REASON: u32 = 8;
+/// The peer has no place for its bytes: the writer is woken when it has.
+const STARVED: u32 = 1 << 31;
 
 /// One end.
 pub(crate) struct Conn {
@@ -111,6 +113,20 @@ impl Conn {
             self.allowed.store(up_to, Ordering::Release);
             self.writer.wake();
         }
+    }
+
+    /// The peer has no place for its bytes now, or has one again.
+    pub(crate) fn set_starved(&self, starved: bool) {
+        if starved {
+            self.state.fetch_or(STARVED, Ordering::AcqRel);
+        } else {
+            self.state.fetch_and(!STARVED, Ordering::AcqRel);
+            self.writer.wake();
+        }
+    }
+
+    pub(crate) fn is_starved(&self) -> bool {
+        self.state.load(Ordering::Acquire) & STARVED != 0
     }
 
     /// The other end sends no more.

@@ -12,7 +12,6 @@ use crate::config::{NetConfig, Way};
 use crate::conn::Conn;
 use crate::core::Core;
 use crate::error;
-use crate::wire::Reason;
 use crossbeam_queue::SegQueue;
 use crossbeam_utils::CachePadded;
 use crossbeam_utils::atomic::AtomicCell;
@@ -71,6 +70,8 @@ pub(crate) struct Engine {
     sleeping: AtomicUsize,
     /// The dispatcher has called, so it has to be asked again.
     called: AtomicBool,
+    /// The program waits, or looks for what has come.
+    turn_over: AtomicBool,
     pub(crate) arrived: Notification,
     pub(crate) config: NetConfig,
     waker: Waker,
@@ -135,6 +136,7 @@ impl Engine {
             spinning: AtomicUsize::new(0),
             sleeping: AtomicUsize::new(0),
             called: AtomicBool::new(false),
+            turn_over: AtomicBool::new(false),
             config,
             waker: Waker::from(Arc::new(Dispatched(weak.clone()))),
             weak: weak.clone(),
@@ -164,6 +166,18 @@ impl Engine {
     /// Whether a thread looks for messages itself, so that no other is to be woken for them.
     pub(crate) fn is_spinning(&self) -> bool {
         self.spinning.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether the program has begun to wait since this was asked.
+    pub(crate) fn is_turn_over(&self) -> bool {
+        self.turn_over.load(Ordering::Relaxed) && self.turn_over.swap(false, Ordering::AcqRel)
+    }
+
+    /// The program waits: what it has written leaves with the next look.
+    fn end_turn(&self) {
+        if self.config.gather {
+            self.turn_over.store(true, Ordering::Release);
+        }
     }
 
     /// Whether the dispatcher has called since this was asked.
@@ -302,6 +316,7 @@ impl Engine {
         if let Poll::Ready(done) = attempt(None) {
             return done;
         }
+        self.end_turn();
         let spin = self.config.spin.min(timeout.unwrap_or(Duration::MAX));
         if !spin.is_zero()
             && let Some(done) = self.spin(spin, &mut attempt)
@@ -326,12 +341,23 @@ impl Engine {
         }
     }
 
-    fn spin<T>(
+    /// Runs something while this thread counts as one that sleeps.
+    pub(crate) fn asleep<T>(&self, sleep: impl FnOnce() -> T) -> T {
+        let _sleeping = Counted::new(&self.sleeping);
+        self.end_turn();
+        // From here on the dispatcher is to call.
+        self.drive();
+        sleep()
+    }
+
+    /// Looks again and again for so long.
+    pub(crate) fn spin<T>(
         &self,
         span: Duration,
         attempt: &mut impl FnMut(Option<&Context<'_>>) -> Poll<io::Result<T>>,
     ) -> Option<io::Result<T>> {
         let spinning = Counted::new(&self.spinning);
+        self.end_turn();
         let end = self.port.now().0 + span.as_nanos() as u64;
         let mut busy = 0_u32;
         let found = loop {
@@ -368,6 +394,7 @@ impl Engine {
 
     /// A look by a caller that does not wait: the card may have work that no thread does for it.
     pub(crate) fn look(&self) {
+        self.end_turn();
         self.port.progress();
         self.drive();
     }
@@ -379,6 +406,34 @@ pub(crate) struct Handle(Arc<Engine>);
 impl Handle {
     pub(crate) const fn new(engine: Arc<Engine>) -> Self {
         Self(engine)
+    }
+}
+
+impl Handle {
+    /// Ends the network: what was written leaves, and peers are told. Nothing: another thread has the state for long.
+    fn leave(&self) -> Option<Box<Core>> {
+        let engine = &self.0;
+        let end = engine.port.now().0 + OTHERS;
+        let mut core = loop {
+            if let Some(core) = engine.core.take() {
+                break core;
+            }
+            if engine.port.now().0 >= end {
+                return None;
+            }
+            engine.pause();
+        };
+        core.take_calls(engine);
+        core.leave(engine);
+        core.close();
+        Some(core)
+    }
+
+    /// The same, before the program ends without having let go of it.
+    pub(crate) fn leave_early(&self) {
+        if let Some(core) = self.leave() {
+            self.0.core.store(Some(core));
+        }
     }
 }
 
@@ -395,24 +450,14 @@ const OTHERS: u64 = 100_000_000;
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        let engine = &self.0;
         if std::thread::panicking() {
             return;
         }
+        let engine = &self.0;
         let end = engine.port.now().0 + OTHERS;
-        let mut core = loop {
-            if let Some(core) = engine.core.take() {
-                break core;
-            }
-            if engine.port.now().0 >= end {
-                return;
-            }
-            engine.pause();
+        let Some(core) = self.leave() else {
+            return;
         };
-        core.leave(engine);
-        for conn in core.connections() {
-            conn.reset(Reason::Closed);
-        }
         // Its queue and its imports go before the port.
         drop(core);
         while Arc::strong_count(engine) > 1 && engine.port.now().0 < end {

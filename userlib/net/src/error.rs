@@ -48,6 +48,10 @@ pub(crate) fn timed_out() -> io::Error {
     error(ErrorKind::TimedOut, "the time-out of the stream has passed")
 }
 
+pub(crate) fn shut() -> io::Error {
+    error(ErrorKind::BrokenPipe, "this end has said that it sends no more")
+}
+
 impl Reason {
     /// As an error.
     pub(crate) fn error(self) -> io::Error {

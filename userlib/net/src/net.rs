@@ -172,6 +172,27 @@ impl Net {
         self.engine.look();
     }
 
+    /// Looks for something again and again for so long, as the calls of a stream do before they sleep: for a program that waits for
+    /// many streams, or for other things beside them. Meanwhile no other thread is woken for what comes.
+    pub fn spin<T>(&self, span: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+        let mut attempt =
+            |_: Option<&Context<'_>>| look().map_or(Poll::Pending, |found| Poll::Ready(Ok(found)));
+        self.engine.spin(span, &mut attempt)?.ok()
+    }
+
+    /// Runs something that sleeps outside of the network, such as `poll` of the system. Meanwhile the port's dispatcher takes what
+    /// comes at once, and wakes those that wait for it. Streams of a network without [background](NetConfig::background) work need
+    /// this, and others hear a millisecond sooner.
+    pub fn asleep<T>(&self, sleep: impl FnOnce() -> T) -> T {
+        self.engine.asleep(sleep)
+    }
+
+    /// Ends the network now, as dropping the last handle of it does: what was written leaves, within [`linger`](NetConfig::linger), and
+    /// peers are told. For a program that exits while it has handles: an exit drops none.
+    pub fn leave(&self) {
+        self.engine.leave_early();
+    }
+
     /// The clock that its time-outs are measured with, in nanoseconds.
     #[must_use]
     pub fn now(&self) -> u64 {

@@ -148,6 +148,17 @@ impl Reader {
         })
     }
 
+    /// How many bytes can be read at once; 0: no more comes. If neither is known yet, the waker is called when something comes.
+    ///
+    /// # Errors
+    /// What a read would fail with: as [`Stream::recv`].
+    pub fn poll_readable(&mut self, context: &Context<'_>) -> Poll<io::Result<usize>> {
+        self.poll_fill(context).map(|filled| {
+            filled?;
+            Ok(self.pieces.iter().map(Piece::len).sum::<usize>() - self.at as usize)
+        })
+    }
+
     fn poll_fill(&mut self, context: &Context<'_>) -> Poll<io::Result<bool>> {
         if let Poll::Ready(filled) = self.fill(None) {
             return Poll::Ready(filled);
@@ -301,19 +312,10 @@ impl Writer {
 
     /// Sends what there is room for.
     fn attempt(&mut self, context: Option<&Context<'_>>, bytes: &[u8], way: Way) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Err(error)) = self.room(context) {
+            return Poll::Ready(Err(error));
+        }
         let Shared { engine, conn } = &self.shared;
-        if let Some(context) = context {
-            conn.writer.register(context.waker());
-        }
-        if self.shut {
-            return Poll::Ready(Err(error::error(
-                ErrorKind::BrokenPipe,
-                "this end has said that it sends no more",
-            )));
-        }
-        if let Some(reason) = conn.over() {
-            return Poll::Ready(Err(reason.error()));
-        }
         let room = conn.room(self.sent);
         let now = &bytes[..bytes.len().min(room)];
         if now.is_empty() {
@@ -350,6 +352,38 @@ impl Writer {
         }
         self.shared.engine.drive();
         self.attempt(Some(context), bytes, way)
+    }
+
+    /// Whether bytes can be written. If not yet, the waker is called when there is room.
+    ///
+    /// # Errors
+    /// What a write would fail with: as [`Stream::send`].
+    pub fn poll_writable(&mut self, context: &Context<'_>) -> Poll<io::Result<()>> {
+        let starves =
+            |now: &Poll<io::Result<()>>| matches!(now, Poll::Ready(Ok(()))) && self.shared.conn.is_starved();
+        let now = self.room(None);
+        if now.is_ready() && !starves(&now) {
+            return now;
+        }
+        self.shared.engine.drive();
+        let now = self.room(Some(context));
+        if starves(&now) { Poll::Pending } else { now }
+    }
+
+    /// Whether there is room.
+    fn room(&self, context: Option<&Context<'_>>) -> Poll<io::Result<()>> {
+        let conn = &self.shared.conn;
+        if let Some(context) = context {
+            conn.writer.register(context.waker());
+        }
+        if self.shut {
+            return Poll::Ready(Err(error::shut()));
+        }
+        match conn.over() {
+            Some(reason) => Poll::Ready(Err(reason.error())),
+            None if conn.room(self.sent) > 0 => Poll::Ready(Ok(())),
+            None => Poll::Pending,
+        }
     }
 
     fn send(&mut self, bytes: &[u8], way: Way) -> io::Result<usize> {
@@ -445,6 +479,22 @@ impl Stream {
     /// As [`send`](Self::send).
     pub fn poll_write(&mut self, context: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.writer.poll_write(context, bytes)
+    }
+
+    /// How many bytes can be read at once: as [`Reader::poll_readable`].
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    pub fn poll_readable(&mut self, context: &Context<'_>) -> Poll<io::Result<usize>> {
+        self.reader.poll_readable(context)
+    }
+
+    /// Whether bytes can be written: as [`Writer::poll_writable`].
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn poll_writable(&mut self, context: &Context<'_>) -> Poll<io::Result<()>> {
+        self.writer.poll_writable(context)
     }
 
     /// Sends bytes in the way that is named, as far as there is room, and tells how many. At least one, or it waits.

@@ -8,7 +8,7 @@ use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Another layout has another version, and its peers refuse each other.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 
 /// Bytes of a header.
 pub(crate) const HEADER: usize = size_of::<Header>();
@@ -34,6 +34,18 @@ pub(crate) struct Header {
     pub(crate) consumed: U32,
     /// What the kind makes of it.
     pub(crate) value: U32,
+}
+
+/// Stands before bytes of another connection, behind those of a [`Kind::Data`].
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Part {
+    /// As in a header.
+    pub(crate) to: Id,
+    /// As in a header.
+    pub(crate) consumed: U32,
+    /// How many bytes follow.
+    pub(crate) len: U32,
 }
 
 /// An end of a connection: a place in a table, and which connection it is that has it.
@@ -111,7 +123,7 @@ kinds! {
     Accept = 17,
     /// It is not. `value`: a [`Reason`].
     Refuse = 18,
-    /// Bytes.
+    /// Bytes. `value`: how many, and then a [`Part`], bytes and so on; 0: all to the end of the message.
     Data = 19,
     /// No more bytes come.
     End = 20,
@@ -205,7 +217,7 @@ mod tests {
             ..Header::default()
         };
         let bytes = header.as_bytes();
-        assert_eq!(bytes[..12], [19, 1, 0, 0, 1, 2, 3, 4, 7, 0, 0, 0]);
+        assert_eq!(bytes[..12], [19, VERSION, 0, 0, 1, 2, 3, 4, 7, 0, 0, 0]);
         assert_eq!(bytes[16..24], [5, 0, 0, 0, 6, 0, 0, 0]);
         assert_eq!(bytes[28..], [9, 0, 0, 0]);
     }

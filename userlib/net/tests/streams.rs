@@ -4,6 +4,7 @@ use netvm_net::{Address, Net, NetConfig, Stream, Way};
 use netvm_process::SoftNode;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// Two linked nodes, and a network on each.
@@ -331,4 +332,116 @@ fn a_large_write_to_a_program_that_is_in_no_call_ends() {
     let mut heard = vec![0; sent.len()];
     server.read_exact(&mut heard).unwrap();
     assert!(heard == sent, "other bytes than were sent");
+}
+
+/// What is written is read by the other end's card, after the last handle of this end has gone.
+#[test]
+fn bytes_that_are_still_to_be_read_are_waited_for() {
+    for way in [Way::Message, Way::Write, Way::Read] {
+        let Two {
+            server,
+            client,
+            _nodes,
+        } = two();
+        let mut listener = server.listen(0).unwrap();
+        let mut stream = client.connect(listener.local_address()).unwrap();
+        let mut accepted = listener.accept().unwrap();
+        let bytes = pattern(0, 900_000);
+        let written = bytes.clone();
+        let writes = std::thread::spawn(move || {
+            stream.set_way(way);
+            stream.write_all(&written).unwrap();
+            drop(stream);
+            drop(client);
+        });
+        let mut read = Vec::new();
+        accepted.read_to_end(&mut read).unwrap();
+        assert!(read == bytes, "{way:?}");
+        writes.join().unwrap();
+    }
+}
+
+/// An event loop's writes to one peer go in few messages, and the last of them leaves also if the program calls nothing more.
+#[test]
+fn small_writes_are_gathered_until_the_program_waits() {
+    const CONNECTIONS: u64 = 20;
+    let two = two_with(NetConfig::default(), NetConfig::default().gather(true));
+    let mut listener = two.server.listen(0).unwrap();
+    let address = listener.local_address();
+    let mut clients: Vec<Stream> = (0..CONNECTIONS)
+        .map(|_| two.client.connect(address).unwrap())
+        .collect();
+    let mut servers: Vec<Stream> = (0..CONNECTIONS).map(|_| listener.accept().unwrap()).collect();
+    // The first writes between two waits are as many messages: only then it is known that there are several.
+    for (round, most) in [(0_u8, CONNECTIONS), (1, 3), (2, 3)] {
+        let before = two.client.stats().unwrap().messages;
+        for client in &mut clients {
+            client.write_all(&[round; 10]).unwrap();
+        }
+        two.client.progress();
+        for server in &mut servers {
+            let mut bytes = [0; 10];
+            server.read_exact(&mut bytes).unwrap();
+            assert_eq!(bytes, [round; 10]);
+        }
+        let messages = two.client.stats().unwrap().messages - before;
+        assert!(messages <= most, "round {round}: {messages} messages");
+    }
+    clients[0].write_all(b"alone").unwrap();
+    let mut bytes = [0; 5];
+    servers[0].read_exact(&mut bytes).unwrap();
+    assert_eq!(bytes, *b"alone");
+}
+
+/// What can be done with a stream is told without doing it.
+#[test]
+fn a_stream_tells_what_can_be_done_with_it() {
+    let two = two();
+    let (mut server, mut client) = two.pair();
+    let context = Context::from_waker(Waker::noop());
+    let readable = |stream: &mut Stream| match stream.poll_readable(&Context::from_waker(Waker::noop())) {
+        Poll::Ready(count) => Some(count.unwrap()),
+        Poll::Pending => None,
+    };
+    assert_eq!(readable(&mut server), None);
+    assert!(matches!(client.poll_writable(&context), Poll::Ready(Ok(()))));
+    client.write_all(b"seven b").unwrap();
+    let found = two.server.spin(Duration::from_secs(10), || readable(&mut server));
+    assert_eq!(found, Some(7));
+    server.read_exact(&mut [0; 5]).unwrap();
+    assert_eq!(readable(&mut server), Some(2));
+    // A window that is full is no room, and its reader makes some.
+    while let Poll::Ready(sent) = client.poll_write(&context, &[0; 5000]) {
+        sent.unwrap();
+    }
+    assert!(client.poll_writable(&context).is_pending());
+    let mut taken = vec![0; 2 << 20];
+    let room = two.server.spin(Duration::from_secs(10), || {
+        while let Poll::Ready(read) = server.poll_read(&context, &mut taken) {
+            read.unwrap();
+        }
+        matches!(client.poll_writable(&context), Poll::Ready(Ok(()))).then_some(())
+    });
+    assert_eq!(room, Some(()));
+    client.shutdown(Shutdown::Write);
+    assert!(
+        matches!(client.poll_writable(&context), Poll::Ready(Err(error)) if error.kind() == ErrorKind::BrokenPipe)
+    );
+    let end = two.server.asleep(|| {
+        loop {
+            match server.poll_read(&context, &mut taken) {
+                Poll::Ready(read) => {
+                    if read.unwrap() == 0 {
+                        break;
+                    }
+                }
+                Poll::Pending => std::thread::yield_now(),
+            }
+        }
+        readable(&mut server)
+    });
+    assert_eq!(end, Some(0));
+    // Its network ends, though it has handles.
+    two.client.leave();
+    assert!(client.read(&mut [0]).is_err());
 }

@@ -42,7 +42,11 @@ impl<T> Io<T> for io::Result<T> {
 }
 
 fn config(env: &Env, node: usize) -> NetConfig {
-    NetConfig::at(env.port_id(node, NET)).spin(Duration::from_micros(10))
+    // Small writes leave at once at one end, or are gathered.
+    let gather = env.random(u64::from(NET) << 32 | node as u64).random();
+    NetConfig::at(env.port_id(node, NET))
+        .spin(Duration::from_micros(10))
+        .gather(gather)
 }
 
 fn open(env: &Env, node: usize) -> Outcome<Net> {

@@ -65,6 +65,7 @@ impl Core {
             return Err(Reason::Closed.error());
         }
         let peer = self.acquaint(engine, (address.node, address.port))?;
+        self.doubt_if_idle(peer);
         let conn = self.make(peer, address.service, false);
         if let Some(slot) = self.slots.get(conn.id) {
             slot.flags.opening = true;
@@ -77,6 +78,18 @@ impl Core {
         }
         self.next_tick = self.next_tick.min(engine.port.now());
         Ok(conn)
+    }
+
+    /// A peer without connections is not watched: another process may have its node and port by now. So it is asked, and after the
+    /// question whether that has landed, which fails then.
+    fn doubt_if_idle(&mut self, index: usize) {
+        let Some(peer) = self.peer(index) else {
+            return;
+        };
+        if peer.connections == 0 && peer.sender.is_some() {
+            peer.unsure = true;
+            self.say(index, Kind::Probe, 0);
+        }
     }
 
     /// A new end.
@@ -148,6 +161,9 @@ impl Core {
             peer.promised = peer.promised.saturating_sub(1);
         }
         let mut room = peer.room().saturating_sub(peer.promised);
+        if room == 0 && super::gather::may_wait(&engine.config, peer, bytes.len()) {
+            room = 1;
+        }
         let mut sent = 0;
         if room > 0 && large {
             sent = self.send_large(engine, index, conn, bytes, way);
@@ -161,15 +177,26 @@ impl Core {
             self.pump(index);
             return 0;
         }
+        let mut gathers = false;
         if sent == 0 {
-            for part in bytes.chunks(self.carries(index)).take(room as usize) {
-                self.tell(conn.id, Kind::Data, 0, part);
-                sent += part.len();
+            let carries = self.carries(index);
+            if self.add_to_last(index, conn, bytes, carries) {
+                sent = bytes.len();
+            } else {
+                // What is gathered and full leaves.
+                self.pump(index);
+                for part in bytes.chunks(carries).take(room as usize) {
+                    self.tell(conn.id, Kind::Data, 0, part);
+                    sent += part.len();
+                }
             }
             self.stats.by_message += u64::from(sent > 0);
             self.stats.message_bytes += sent as u64;
+            gathers = sent > 0 && self.gathers(engine, index, bytes.len());
         }
-        self.pump(index);
+        if !gathers {
+            self.pump(index);
+        }
         if sent == 0 && conn.over().is_none() {
             self.starve(index, conn.id);
         }
@@ -216,6 +243,9 @@ impl Core {
         if std::mem::replace(&mut slot.flags.starved, true) {
             return;
         }
+        if let Some(conn) = &slot.conn {
+            conn.set_starved(true);
+        }
         if let Some(peer) = self.peer(index) {
             peer.starved.push_back(id.slot.get());
         }
@@ -249,7 +279,7 @@ impl Core {
             if let Some(peer) = self.peer(index) {
                 peer.promised += 1;
             }
-            conn.writer.wake();
+            conn.set_starved(false);
         }
     }
 

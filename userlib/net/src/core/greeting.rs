@@ -221,11 +221,13 @@ impl Core {
     pub(crate) fn leave(&mut self, engine: &Engine) {
         let end = engine.port.now().0 + engine.config.linger.as_nanos() as u64;
         self.listeners.clear();
+        self.end_turn();
         loop {
             self.run(engine);
             let waits = |peer: &Peer| {
                 let leaves = peer.has_unposted() && peer.connections > 0;
-                (peer.stage == Stage::Known && peer.has_unposted()) || leaves || peer.flush.is_some()
+                let known = peer.stage == Stage::Known && (peer.has_unposted() || peer.memories.has_lent());
+                known || leaves || peer.flush.is_some()
             };
             let waits = self.peers.iter().flatten().any(|peer| waits(peer));
             if self.ended || !waits || engine.port.now().0 >= end {

@@ -4,7 +4,7 @@ use super::slots::Slot;
 use super::{Core, Stage};
 use crate::conn::{Conn, Piece};
 use crate::engine::Engine;
-use crate::wire::{HEADER, Header, Kind, Opening, PeerAddress, Reason, VERSION};
+use crate::wire::{HEADER, Header, Id, Kind, Opening, Part, PeerAddress, Reason, VERSION};
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -174,6 +174,7 @@ impl Core {
             Kind::Open => return self.asked_to_open(engine, index, header, &payload),
             Kind::Unused => return self.unused(index, header.value.get()),
             Kind::Return => return self.returned(index, header.value.get()),
+            Kind::Data if header.value.get() != 0 => return self.parts(index, header, &payload),
             _ => {}
         }
         let id = header.to;
@@ -213,6 +214,36 @@ impl Core {
             Kind::Placed => self.placed(index, &conn, &payload),
             Kind::Lend => self.lent(engine, index, &conn, header.value.get(), &payload),
             _ => {}
+        }
+    }
+
+    /// Bytes of several connections in one message.
+    fn parts(&mut self, index: usize, header: &Header, payload: &[u8]) {
+        let (mut to, mut consumed, mut len) = (header.to, header.consumed, header.value);
+        let mut rest = payload;
+        while let Some((bytes, behind)) = rest.split_at_checked(len.get() as usize) {
+            self.part(index, to, consumed.get(), bytes);
+            let Ok((part, behind)) = Part::read_from_prefix(behind) else {
+                self.stats.ignored += u64::from(!behind.is_empty());
+                return;
+            };
+            (to, consumed, len, rest) = (part.to, part.consumed, part.len, behind);
+        }
+        self.stats.ignored += 1;
+    }
+
+    fn part(&mut self, index: usize, to: Id, consumed: u32, bytes: &[u8]) {
+        let of_peer = |slot: &&mut Slot| slot.peer as usize == index && !slot.flags.opening;
+        let Some(slot) = self.slots.get(to).filter(of_peer) else {
+            self.stats.ignored += 1;
+            return;
+        };
+        let Some(conn) = slot.conn.clone() else {
+            return;
+        };
+        conn.allow(consumed.wrapping_add(slot.window));
+        if !bytes.is_empty() && self.counts(index, &conn, bytes.len()) {
+            self.deliver(&conn, Piece::Bytes(bytes.to_vec()));
         }
     }
 

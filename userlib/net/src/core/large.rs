@@ -103,6 +103,14 @@ pub(crate) struct Memories {
     by_read: bool,
 }
 
+impl Memories {
+    /// Whether bytes that were written are still to be read by the peer.
+    pub(super) fn has_lent(&self) -> bool {
+        let lending = self.lending.as_ref();
+        lending.is_some_and(|(area, _)| area.free() < area.pieces())
+    }
+}
+
 #[derive(Default)]
 pub(super) enum Theirs {
     #[default]

@@ -1,6 +1,7 @@
 //! The state of a network that one thread at a time works on: its queue, its peers, the table of connections, its listeners.
 
 mod connections;
+mod gather;
 mod greeting;
 mod incoming;
 mod large;
@@ -66,6 +67,8 @@ pub(crate) struct Core {
     next_tick: Nanos,
     /// Connections whose writers wait for an answer, and until when.
     awaited: Vec<(Nanos, Id)>,
+    /// Peers with small writes since the program waited last.
+    gathered: Vec<usize>,
     /// Something has been posted since the last look at the clock.
     unsure: bool,
     /// Sixteenths of the share of looks that have found something, of 255.
@@ -97,6 +100,7 @@ impl Core {
             grace: None,
             next_tick: Nanos::MAX,
             awaited: Vec::new(),
+            gathered: Vec::new(),
             unsure: false,
             busy: 0,
             stats: NetStats::default(),
@@ -134,6 +138,9 @@ impl Core {
     pub(crate) fn run(&mut self, engine: &Engine) {
         loop {
             self.take_calls(engine);
+            if engine.is_turn_over() {
+                self.end_turn();
+            }
             let more = self.receive(engine);
             let found = if more { 255 } else { 0 };
             self.busy = self.busy - self.busy / 16 + found;
@@ -226,7 +233,7 @@ impl Core {
     }
 
     /// The port has ended, and with it everything.
-    fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }

@@ -10,7 +10,7 @@
 //! the share that no peer gets.
 
 use super::large::Memories;
-use crate::wire::{HEADER, Header, Id, Kind, PeerAddress, VERSION};
+use crate::wire::{HEADER, Header, Id, Kind, Part, PeerAddress, VERSION};
 use netvm::{Nanos, Pending, PendingCall, SharedSender};
 use std::collections::VecDeque;
 use zerocopy::{FromBytes, IntoBytes};
@@ -55,6 +55,12 @@ pub(crate) struct Peer {
     posted: usize,
     /// The number of the first of these.
     first: u32,
+    /// The number of the first that was never posted: nothing is added to those before it, which the peer may have.
+    fresh: u32,
+    /// Small writes since the program waited last.
+    pub(crate) writes: u32,
+    /// There were several before that, so the next ones are gathered.
+    pub(crate) gathers: bool,
     /// How many of ours it has taken, as it says.
     taken: u32,
     /// How many of its messages were taken here.
@@ -102,6 +108,9 @@ impl Peer {
             queue: VecDeque::new(),
             posted: 0,
             first: 0,
+            fresh: 0,
+            writes: 0,
+            gathers: false,
             taken: 0,
             heard: 0,
             told: 0,
@@ -155,6 +164,36 @@ impl Peer {
         self.queue.push_back(message);
     }
 
+    /// Adds bytes of a connection to the last message, if that was never posted, has bytes and has room. Tells whether it did.
+    pub(crate) fn add_to_last(&mut self, most: usize, to: Id, consumed: u32, payload: &[u8]) -> bool {
+        let last = self.next().wrapping_sub(1);
+        if self.queue.is_empty() || last.wrapping_sub(self.fresh).cast_signed() < 0 {
+            return false;
+        }
+        let Some(message) = self.queue.back_mut() else {
+            return false;
+        };
+        let len = message.len();
+        let fits = len + size_of::<Part>() + payload.len() <= most;
+        let Some(Ok(header)) = message.get_mut(..HEADER).map(Header::mut_from_bytes) else {
+            return false;
+        };
+        if !fits || header.kind != Kind::Data as u8 {
+            return false;
+        }
+        if header.value.get() == 0 {
+            header.value = ((len - HEADER) as u32).into();
+        }
+        let part = Part {
+            to,
+            consumed: consumed.into(),
+            len: (payload.len() as u32).into(),
+        };
+        message.extend_from_slice(part.as_bytes());
+        message.extend_from_slice(payload);
+        true
+    }
+
     /// The next message to post, if it may be posted, with the news of now.
     pub(crate) fn next_to_post(&mut self, load: u8, short: bool) -> Option<(&[u8], &SharedSender)> {
         let number = self.first.wrapping_add(self.posted as u32);
@@ -177,11 +216,19 @@ impl Peer {
     pub(crate) const fn has_posted(&mut self) {
         self.posted += 1;
         self.unsure = true;
+        if self.posted_to().wrapping_sub(self.fresh).cast_signed() > 0 {
+            self.fresh = self.posted_to();
+        }
     }
 
     /// How many messages it has not taken, as far as is known.
     pub(crate) fn owes(&self) -> usize {
         self.queue.len()
+    }
+
+    /// How many messages are not posted.
+    pub(crate) fn unposted(&self) -> usize {
+        self.queue.len() - self.posted
     }
 
     /// Whether something waits to be posted that may be.
@@ -292,10 +339,41 @@ mod tests {
     }
 
     #[test]
+    fn bytes_are_added_to_a_message_that_was_never_posted() {
+        let (mut peer, mut spare) = (peer(), Vec::new());
+        peer.limit = 10;
+        assert!(!peer.add_to_last(4096, Id::default(), 0, b"one"));
+        let header = peer.header(Kind::Data, Id::default());
+        peer.push(&mut spare, &header, b"one");
+        assert!(peer.add_to_last(4096, Id::new(3, 4), 5, b"second"));
+        assert!(!peer.add_to_last(HEADER + 3 + 16 + 6 + 16 + 2, Id::default(), 0, b"333"));
+        assert!(peer.add_to_last(HEADER + 3 + 16 + 6 + 16 + 3, Id::default(), 0, b"333"));
+        let message = &peer.queue[0];
+        assert_eq!(Header::ref_from_bytes(&message[..HEADER]).unwrap().value.get(), 3);
+        assert_eq!(message[HEADER..HEADER + 3], *b"one");
+        let (part, rest) = Part::read_from_prefix(&message[HEADER + 3..]).unwrap();
+        assert_eq!(
+            (part.to, part.consumed.get(), part.len.get()),
+            (Id::new(3, 4), 5, 6)
+        );
+        assert_eq!(rest[..6], *b"second");
+        // The peer may have it: what is added would be dropped with what comes again.
+        peer.has_posted();
+        assert!(!peer.add_to_last(4096, Id::default(), 0, b"four"));
+        peer.go_back();
+        assert!(!peer.add_to_last(4096, Id::default(), 0, b"four"));
+        // Only bytes have a length of their own.
+        let header = peer.header(Kind::Window, Id::default());
+        peer.push(&mut spare, &header, &[]);
+        assert!(!peer.add_to_last(4096, Id::default(), 0, b"four"));
+    }
+
+    #[test]
     fn numbers_wrap() {
         let (mut peer, mut spare) = (peer(), Vec::new());
         peer.limit = 10;
         peer.first = u32::MAX;
+        peer.fresh = u32::MAX;
         peer.taken = u32::MAX;
         for _ in 0..3 {
             let header = peer.header(Kind::Data, Id::default());

@@ -30,6 +30,7 @@ impl Core {
             return false;
         }
         self.next_tick = Nanos::MAX;
+        self.end_turn();
         self.look_at_awaited(now);
         let mut began = false;
         for index in 0..self.peers.len() {

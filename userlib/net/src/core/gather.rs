@@ -1,0 +1,80 @@
+//! Small writes on several connections to one peer, in one message.
+//!
+//! A message costs far more than its bytes. A program with an event loop writes on many connections and then waits. So what it
+//! writes to one peer meanwhile is put together, and leaves when the program waits. Two things bound what that costs others. A
+//! program that has written once since it waited last is none with an event loop: its next write leaves at once. And a clock
+//! runs from the first write on that does not leave.
+
+use super::Core;
+use super::peer::Peer;
+use crate::config::NetConfig;
+use crate::conn::Conn;
+use crate::engine::Engine;
+use crate::wire::HEADER;
+use netvm::Nanos;
+
+/// Larger writes leave at once.
+const SMALL: usize = 1024;
+/// A message of so many bytes leaves, so that the peer has something to do meanwhile.
+const FULL: usize = 1024;
+/// How long a write waits for others at most.
+const PATIENCE: Nanos = Nanos::from_micros(200);
+
+/// So many messages with small writes wait for places at the peer, where a socket would have a buffer.
+const WAITING: usize = 16;
+
+/// Whether a write for which the peer has no place may wait here.
+pub(super) fn may_wait(config: &NetConfig, peer: &Peer, len: usize) -> bool {
+    config.gather && len <= SMALL && peer.unposted() < WAITING
+}
+
+impl Core {
+    /// Adds bytes to the last message to this peer, if that has not left and has room for all of them.
+    pub(super) fn add_to_last(&mut self, index: usize, conn: &Conn, bytes: &[u8], carries: usize) -> bool {
+        if bytes.len() > SMALL {
+            return false;
+        }
+        let Some(slot) = self.slots.get(conn.id) else {
+            return false;
+        };
+        let to = slot.to;
+        let Some(peer) = self.peer(index) else {
+            return false;
+        };
+        peer.add_to_last((carries + HEADER).min(FULL), to, conn.consumed(), bytes) && {
+            conn.tell_consumed();
+            true
+        }
+    }
+
+    /// Counts a write, and tells whether it waits for others.
+    pub(super) fn gathers(&mut self, engine: &Engine, index: usize, len: usize) -> bool {
+        if !engine.config.gather || len > SMALL {
+            return false;
+        }
+        let Some(peer) = self.peer(index) else {
+            return false;
+        };
+        peer.writes += 1;
+        let (first, gathers) = (peer.writes == 1, peer.gathers);
+        if first {
+            self.gathered.push(index);
+            if gathers {
+                self.next_tick = self.next_tick.min(engine.port.now().after(PATIENCE));
+                // Without this only a call of the program would look at the clock.
+                self.arm(engine);
+            }
+        }
+        gathers
+    }
+
+    /// The program waits: what was gathered leaves.
+    pub(super) fn end_turn(&mut self) {
+        while let Some(index) = self.gathered.pop() {
+            if let Some(peer) = self.peer(index) {
+                peer.gathers = std::mem::take(&mut peer.writes) > 1;
+                self.pump(index);
+            }
+        }
+    }
+}
