@@ -1,0 +1,17 @@
+//! The calls of the C library that programs make on sockets.
+//!
+//! Each looks whether the descriptor is a connection that has moved, or may. If not, which is one load, it makes the real call.
+
+mod bytes;
+mod life;
+mod ready;
+
+/// Runs before the program does.
+extern "C" fn begin() {
+    life::inherit();
+}
+
+/// What the loader calls when it has loaded the library.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static BEGIN: extern "C" fn() = begin;
