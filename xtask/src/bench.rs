@@ -54,6 +54,7 @@ pub(crate) fn bench(options: &Options) -> Result<bool> {
     let tools: &[_] = match name {
         "peers" => &tools::PEERS,
         "mpi" => &tools::FABRIC,
+        "sockets" => &tools::SOCKETS,
         _ => &[],
     };
     if !install(tools)? {
@@ -62,6 +63,10 @@ pub(crate) fn bench(options: &Options) -> Result<bool> {
     if name == "mpi" {
         let build = cargo(&["build", "--release", "--quiet", "--package", "netvm-fabric"]).status()?;
         ensure!(build.success(), "the provider for libfabric is not built");
+    }
+    if name == "sockets" {
+        let build = cargo(&["build", "--release", "--quiet", "--package", "netvm-preload"]).status()?;
+        ensure!(build.success(), "the library to preload is not built");
     }
     if name == "net" {
         let build = cargo(&["build", "--release", "--quiet", "--package", "netvm-cli"]).status()?;

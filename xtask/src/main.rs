@@ -28,6 +28,7 @@ mod guide;
 mod house;
 mod run;
 mod setup;
+mod sockets;
 mod stages;
 mod suite;
 mod surface;

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::run::{Context, Outcome};
 use crate::suite::Pace;
-use crate::{c_programs, deny, dist, fabric, foreign, fuzz, guide, house, suite, surface};
+use crate::{c_programs, deny, dist, fabric, foreign, fuzz, guide, house, sockets, suite, surface};
 use netvm_harness::cargo::{WORKSPACES, cargo, root, target};
 use netvm_harness::exec;
 
@@ -25,7 +25,7 @@ pub(crate) struct Stage {
 }
 
 /// All stages.
-pub(crate) static STAGES: [Stage; 24] = [
+pub(crate) static STAGES: [Stage; 25] = [
     Stage {
         name: "format",
         about: "every file is as rustfmt writes it",
@@ -95,6 +95,13 @@ pub(crate) static STAGES: [Stage; 24] = [
         minutes: 1,
         needs: &["fabric"],
         run: foreign::stage,
+    },
+    Stage {
+        name: "sockets",
+        about: "programs of others over TCP, with the library to preload: Redis, curl, iperf3",
+        minutes: 1,
+        needs: &[],
+        run: sockets::stage,
     },
     Stage {
         name: "budgets",

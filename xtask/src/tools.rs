@@ -74,8 +74,22 @@ const PIP: Tool = runs(
     &["--version"],
 );
 
+const REDIS: Tool = runs(
+    "redis-tools",
+    "Redis over the library to preload",
+    "redis-benchmark",
+    &["--version"],
+);
+const IPERF: Tool = runs(
+    "iperf3",
+    "iperf3 over the library to preload",
+    "iperf3",
+    &["--version"],
+);
+const CURL: Tool = runs("curl", "curl over the library to preload", "curl", &["--version"]);
+
 /// `cargo xtask setup`: what the stages of a plain `cargo xtask test` need.
-pub(crate) const SETUP: [Tool; 14] = [
+pub(crate) const SETUP: [Tool; 17] = [
     runs("gcc", "linking", "cc", &["--version"]),
     runs(
         "g++",
@@ -100,6 +114,17 @@ pub(crate) const SETUP: [Tool; 14] = [
     MPI4PY,
     NUMPY,
     PIP,
+    REDIS,
+    IPERF,
+    CURL,
+];
+
+/// The stage `sockets`.
+pub(crate) const SOCKETS: [Tool; 4] = [
+    REDIS,
+    IPERF,
+    CURL,
+    debians("python3", "a web server over the library to preload"),
 ];
 
 /// The stage `c`, beside a compiler.

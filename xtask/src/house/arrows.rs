@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 use netvm_harness::cargo::root;
 
 /// A crate of ours, and those of ours that its shipped code may use.
-const ARROWS: [(&str, &[&str]); 32] = [
+const ARROWS: [(&str, &[&str]); 33] = [
     ("netvm-abi", &[]),
     ("netvm-nic", &["netvm-abi"]),
     ("netvm-host", &["netvm-abi"]),
@@ -37,6 +37,7 @@ const ARROWS: [(&str, &[&str]); 32] = [
     ("netvm-search", &["netvm", "netvm-calls"]),
     ("netvm-net", &["netvm"]),
     ("netvm-lease", &["netvm"]),
+    ("netvm-preload", &["netvm-net", "netvm-process"]),
     (
         "netvm-conformance",
         &["netvm", "netvm-calls", "netvm-lease", "netvm-net"],
