@@ -11,6 +11,7 @@ pub mod mpi;
 pub mod net;
 pub mod path;
 pub mod peers;
+pub mod sockets;
 pub mod sync;
 pub mod wire;
 

@@ -32,6 +32,44 @@ pub struct Compared {
     pub reached: Option<bool>,
 }
 
+/// Median, least and most.
+#[must_use]
+pub fn spread(mut values: Vec<f64>) -> (f64, [f64; 2]) {
+    values.sort_by(f64::total_cmp);
+    let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
+    (at(values.len() / 2), [at(0), at(values.len().saturating_sub(1))])
+}
+
+/// A comparison out of several runs: of each what is ours, what is theirs, and the ratio. `what` is what was done, beside what, in which unit.
+#[must_use]
+pub fn row(
+    (what, with, unit): (&'static str, &'static str, &'static str),
+    is_rate: bool,
+    goal: Option<f64>,
+    values: Vec<(f64, f64, f64)>,
+) -> Compared {
+    let (ours, _) = spread(values.iter().map(|(ours, ..)| *ours).collect());
+    let (theirs, _) = spread(values.iter().map(|(_, theirs, _)| *theirs).collect());
+    let (ratio, ends) = spread(values.iter().map(|(.., ratio)| *ratio).collect());
+    Compared {
+        what,
+        with,
+        unit,
+        ours,
+        theirs,
+        ratio,
+        spread: ends,
+        is_rate,
+        wanted: match goal {
+            Some(goal) if is_rate => format!(">= {goal} x"),
+            Some(goal) => format!("<= {goal} x"),
+            None => String::new(),
+        },
+        goal,
+        reached: goal.map(|goal| if is_rate { ratio >= goal } else { ratio <= goal }),
+    }
+}
+
 /// Compares, over all turns.
 ///
 /// # Errors

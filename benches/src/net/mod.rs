@@ -1,6 +1,6 @@
 //! Connections beside TCP over loopback: page and plot of `docs/evaluation/net*`, out of several runs of `netvm bench net`.
 
-use crate::beside::compare::Compared;
+use crate::beside::compare::{Compared, row, spread};
 use crate::beside::plot;
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
@@ -42,41 +42,6 @@ pub fn write(runs: &[Run], folder: &Path) -> Result<String> {
     let file = folder.join("net.md");
     std::fs::write(&file, &page).with_context(|| format!("writing {}", file.display()))?;
     Ok(page)
-}
-
-/// Median, least and most.
-fn spread(mut values: Vec<f64>) -> (f64, [f64; 2]) {
-    values.sort_by(f64::total_cmp);
-    let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
-    (at(values.len() / 2), [at(0), at(values.len().saturating_sub(1))])
-}
-
-fn row(
-    (what, with, unit): (&'static str, &'static str, &'static str),
-    is_rate: bool,
-    goal: Option<f64>,
-    values: Vec<(f64, f64, f64)>,
-) -> Compared {
-    let (ours, _) = spread(values.iter().map(|(ours, ..)| *ours).collect());
-    let (theirs, _) = spread(values.iter().map(|(_, theirs, _)| *theirs).collect());
-    let (ratio, ends) = spread(values.iter().map(|(.., ratio)| *ratio).collect());
-    Compared {
-        what,
-        with,
-        unit,
-        ours,
-        theirs,
-        ratio,
-        spread: ends,
-        is_rate,
-        wanted: match goal {
-            Some(goal) if is_rate => format!(">= {goal} x"),
-            Some(goal) => format!("<= {goal} x"),
-            None => String::new(),
-        },
-        goal,
-        reached: goal.map(|goal| if is_rate { ratio >= goal } else { ratio <= goal }),
-    }
 }
 
 /// All comparisons.
