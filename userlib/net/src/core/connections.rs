@@ -160,10 +160,8 @@ impl Core {
         if promised {
             peer.promised = peer.promised.saturating_sub(1);
         }
-        let mut room = peer.room().saturating_sub(peer.promised);
-        if room == 0 && super::gather::may_wait(&engine.config, peer, bytes.len()) {
-            room = 1;
-        }
+        let waiting = super::gather::room(&engine.config, peer);
+        let mut room = peer.room().saturating_sub(peer.promised).max(waiting);
         let mut sent = 0;
         if room > 0 && large {
             sent = self.send_large(engine, index, conn, bytes, way);

@@ -20,12 +20,17 @@ const FULL: usize = 1024;
 /// How long a write waits for others at most.
 const PATIENCE: Nanos = Nanos::from_micros(200);
 
-/// So many messages with small writes wait for places at the peer, where a socket would have a buffer.
-const WAITING: usize = 16;
+/// So many messages wait for places at the peer, where a socket would have a buffer. Programs with event loops count on one: not all of
+/// them wait for room before they write again.
+const WAITING: usize = 256;
 
-/// Whether a write for which the peer has no place may wait here.
-pub(super) fn may_wait(config: &NetConfig, peer: &Peer, len: usize) -> bool {
-    config.gather && len <= SMALL && peer.unposted() < WAITING
+/// How many messages may wait here for which the peer has no place.
+pub(super) fn room(config: &NetConfig, peer: &Peer) -> u32 {
+    if config.gather {
+        WAITING.saturating_sub(peer.unposted()) as u32
+    } else {
+        0
+    }
 }
 
 impl Core {
