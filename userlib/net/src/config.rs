@@ -115,7 +115,7 @@ impl NetConfig {
     }
 
     /// Whether small writes on several connections to one peer go in one message: they leave when the program waits, reads in vain or calls
-    /// [`progress`](crate::Net::progress), and after 200 us at most. It is for event loops, which write on many connections and
+    /// [`progress`](crate::Net::progress), and after a millisecond at most. It is for event loops, which write on many connections and
     /// then wait; where there was only one write between two waits the next one leaves at once, as without this. 1 MiB for each peer is taken also where
     /// it has no place for it yet, as a socket does.
     pub const fn gather(mut self, gather: bool) -> Self {

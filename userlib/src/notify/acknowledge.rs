@@ -97,6 +97,8 @@ impl PortInner {
             // A caller sleeps on the queue, or is about to, and a signal that came to light late has no entry.
             more = self.make_sure(state);
         }
-        more && (state.queue_interest > 0 || state.dispatcher_runs || state.looped)
+        more && (state.queue_interest > 0
+            || (state.dispatcher_runs && state.is_dispatched(id))
+            || state.looped)
     }
 }

@@ -4,7 +4,7 @@
 //! ([`Events`](super::Events)): then the loop is the dispatcher. Handlers, what they hold, and wakers are
 //! code of the program: none of their panics ends the dispatcher.
 
-use super::inbox::{Handler, Want};
+use super::inbox::{Handler, State, Want};
 use super::watch::Waiter;
 use crate::error::{Error, Result};
 use crate::fence::{Count, Mark};
@@ -17,6 +17,25 @@ use std::sync::atomic::Ordering;
 
 /// How many panics a piece of the program's code may follow up with, each when what the one before carried is dropped.
 const PANICS_IN_A_ROW: u32 = 8;
+
+/// So many futures are looked through.
+const FEW: usize = 8;
+
+impl State {
+    /// Whether the dispatcher may have something to do when this number is handed out. A receiver that takes messages by itself would
+    /// wake it for each.
+    pub(super) fn is_dispatched(&self, id: NotificationId) -> bool {
+        // With many futures a look at each costs more than a thread that finds nothing.
+        self.handlers.contains_key(&id)
+            || self.members.contains_key(&id)
+            || self.waiters.len() > FEW
+            || self.waiters.iter().any(|waiter| match waiter.wish.want {
+                Want::Signal(of) | Want::Change(of, _) => of == id,
+                Want::Entry | Want::Member(_) => true,
+                Want::Mark(_) | Want::Time => false,
+            })
+    }
+}
 
 impl PortInner {
     /// Starts the dispatcher if it does not run yet.

@@ -18,7 +18,7 @@ const SMALL: usize = 1024;
 /// A message of so many bytes leaves, so that the peer has something to do meanwhile.
 const FULL: usize = 1024;
 /// How long a write waits for others at most.
-const PATIENCE: Nanos = Nanos::from_micros(200);
+const PATIENCE: Nanos = Nanos::from_millis(1);
 
 /// So many messages wait for places at the peer, where a socket would have a buffer. Programs with event loops count on one: not all of
 /// them wait for room before they write again.
@@ -65,12 +65,21 @@ impl Core {
         if first {
             self.gathered.push(index);
             if gathers {
-                self.next_tick = self.next_tick.min(engine.port.now().after(PATIENCE));
-                // Without this only a call of the program would look at the clock.
-                self.arm(engine);
+                self.look_by(engine, engine.port.now().after(PATIENCE));
             }
         }
         gathers
+    }
+
+    /// The dispatcher looks at the clock by then, also if the program makes no call. To ask it for each turn would wake it for each.
+    fn look_by(&mut self, engine: &Engine, latest: Nanos) {
+        match self.timer {
+            Some((at, _)) if at <= latest => self.next_tick = self.next_tick.min(at),
+            _ => {
+                self.next_tick = self.next_tick.min(latest);
+                self.arm(engine);
+            }
+        }
     }
 
     /// The program waits: what was gathered leaves.
