@@ -28,6 +28,8 @@ use crate::watch::Watcher;
 
 const EDGE: u32 = libc::EPOLLET as u32;
 const ONCE: u32 = libc::EPOLLONESHOT as u32;
+/// What the kernel tells of whether it is wanted or not.
+const ERR: u32 = libc::EPOLLERR as u32;
 /// What a program may want to hear of.
 const WANTED: u32 = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP) as u32;
 
@@ -90,7 +92,7 @@ impl Interest {
         self.events.load(Ordering::Acquire) & EDGE != 0
     }
 
-    /// What TCP is to tell of.
+    /// What TCP is to tell of; 0: of nothing.
     fn of_tcp(&self, socket: &Socket) -> u32 {
         let events = self.events.load(Ordering::Acquire);
         if self.disarmed.load(Ordering::Acquire) || !socket.awaits_tcp() {
@@ -98,7 +100,7 @@ impl Interest {
         } else if socket.has_moved() {
             events & (libc::EPOLLIN as u32 | EDGE)
         } else {
-            events & (WANTED | EDGE)
+            events & (WANTED | EDGE) | ERR
         }
     }
 }
@@ -118,6 +120,7 @@ impl Epoll {
     /// # Errors
     /// `fd` is no set, or there are no descriptors left.
     pub(crate) fn of(fd: RawFd) -> io::Result<Arc<Self>> {
+        let _making = process().making.lock();
         if let Some(known) = crate::process::epoll(fd) {
             return Ok(known);
         }

@@ -244,7 +244,8 @@ fn at_exit() {
     });
 }
 
-extern "C" fn leave() {
+/// The process ends.
+pub(crate) extern "C" fn leave() {
     let process = process();
     let Some(open) = process.network.known() else {
         return;

@@ -47,6 +47,8 @@ pub(crate) struct Process {
     number: Pid,
     entries: RwLock<Vec<Option<Entry>>>,
     polled: Mutex<Polled>,
+    /// One thread at a time makes the library's part of a set.
+    pub(crate) making: Mutex<()>,
     pub(crate) network: Network,
 }
 
@@ -56,6 +58,7 @@ impl Process {
             number: getpid(),
             entries: RwLock::new(entries),
             polled: Mutex::default(),
+            making: Mutex::default(),
             network: Network::default(),
         }
     }
@@ -162,7 +165,7 @@ fn forget(fd: RawFd) {
 }
 
 /// Whether the calling thread is of this process, and no child of `vfork` that has its memory.
-fn is_this_process() -> bool {
+pub(crate) fn is_this_process() -> bool {
     process().number == getpid()
 }
 
@@ -264,9 +267,11 @@ pub(crate) fn take_polled(fd: RawFd) -> Vec<(RawFd, epoll_event)> {
     sets.unwrap_or_default()
 }
 
-/// All connections, for the end of the process.
+/// All connections, for the end of the process. Nothing: another thread changes them, or this one did when a signal came.
 pub(crate) fn sockets() -> Vec<Arc<Socket>> {
-    let entries = process().entries.read();
+    let Some(entries) = process().entries.try_read() else {
+        return Vec::new();
+    };
     let sockets = entries.iter().filter_map(|entry| match entry {
         Some(Entry::Socket(socket)) => Some(Arc::clone(socket)),
         _ => None,

@@ -303,8 +303,8 @@ pub(crate) unsafe extern "C" fn __recvfrom_chk(
 /// As that.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    let Some(socket) = process::socket(fd) else {
-        // SAFETY: the caller's.
+    let Some(socket) = process::socket(fd).filter(|_| flags & libc::MSG_ERRQUEUE == 0) else {
+        // SAFETY: the caller's. News of errors are the TCP socket's.
         return unsafe { real::recvmsg(fd, message, flags) };
     };
     // SAFETY: the caller's.

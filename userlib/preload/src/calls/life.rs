@@ -11,7 +11,7 @@ use libc::{sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 
 use crate::process::{self, Entry};
 use crate::socket::Socket;
-use crate::{directory, epoll, errno, real};
+use crate::{directory, epoll, errno, network, real};
 
 /// An address of the Internet.
 ///
@@ -258,7 +258,7 @@ const CLOSE_RANGE_CLOEXEC: c_int = 1 << 2;
 /// A descriptor has become a second name of another one.
 fn copied(from: RawFd, to: RawFd) {
     match process::entry(from) {
-        Some(entry @ (Entry::Socket(_) | Entry::Listener(_))) if to >= 0 => {
+        Some(entry) if to >= 0 => {
             process::enter(to, entry);
         }
         _ => {}
@@ -361,6 +361,24 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: usi
     }
     // SAFETY: the caller's.
     unsafe { real::ioctl(fd, request, argument) }
+}
+
+/// The C library's `_exit`. It calls nothing that the program has registered, but what was written to a socket of the kernel would leave.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn _exit(status: c_int) -> ! {
+    // A child of `vfork` ends nothing of its parent's.
+    if process::is_this_process() {
+        network::leave();
+    }
+    // SAFETY: it takes a number, and does not return.
+    unsafe { libc::syscall(libc::SYS_exit_group, status) };
+    std::process::abort()
+}
+
+/// The C library's `_Exit`: the same.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn _Exit(status: c_int) -> ! {
+    _exit(status)
 }
 
 /// The C library's `shutdown`.
