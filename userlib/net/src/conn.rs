@@ -42,7 +42,7 @@ const ENDED: u32 = 2;
 const RESET: u32 = 4;
 /// Bits of the reason begin here.
 const REASON: u32 = 8;
-/// The peer has no place for its bytes: the writer is woken when it has.
+/// There is no place for its bytes, at the peer or in the queue of calls: the writer is woken when there is.
 const STARVED: u32 = 1 << 31;
 
 /// One end.
@@ -115,14 +115,15 @@ impl Conn {
         }
     }
 
-    /// The peer has no place for its bytes now, or has one again.
-    pub(crate) fn set_starved(&self, starved: bool) {
-        if starved {
-            self.state.fetch_or(STARVED, Ordering::AcqRel);
-        } else {
-            self.state.fetch_and(!STARVED, Ordering::AcqRel);
-            self.writer.wake();
-        }
+    /// There is no place for its bytes now. Tells whether there was.
+    pub(crate) fn starve(&self) -> bool {
+        self.state.fetch_or(STARVED, Ordering::AcqRel) & STARVED == 0
+    }
+
+    /// There is a place again.
+    pub(crate) fn feed(&self) {
+        self.state.fetch_and(!STARVED, Ordering::AcqRel);
+        self.writer.wake();
     }
 
     pub(crate) fn is_starved(&self) -> bool {

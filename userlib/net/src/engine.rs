@@ -31,6 +31,8 @@ pub(crate) type Task = Box<dyn FnOnce(&mut Core, &Engine) + Send>;
 pub(crate) enum Call {
     /// These bytes go to the other end.
     Send(Arc<Conn>, Vec<u8>, Way),
+    /// The writer is to be woken: there was no room for more calls with bytes.
+    Room(Arc<Conn>),
     /// The other end is to know what was read.
     Window(Arc<Conn>),
     /// No more bytes come from the program.
@@ -263,11 +265,15 @@ impl Engine {
         self.drive();
     }
 
-    /// Hands bytes over to the thread that has the core. Nothing: there are too many already.
+    /// Hands bytes over to the thread that has the core. Nothing: there are too many already, and the writer is woken when these are
+    /// sent.
     pub(crate) fn hand_over(&self, conn: &Arc<Conn>, bytes: &[u8], way: Way) -> Option<()> {
         let before = self.handed_over.fetch_add(bytes.len(), Ordering::AcqRel);
         if before > HANDED_OVER {
             self.handed_over.fetch_sub(bytes.len(), Ordering::AcqRel);
+            if conn.starve() {
+                self.call(Call::Room(Arc::clone(conn)));
+            }
             return None;
         }
         self.call(Call::Send(Arc::clone(conn), bytes.to_vec(), way));

@@ -4,7 +4,8 @@ use netvm_net::{Address, Net, NetConfig, Stream, Way};
 use netvm_process::SoftNode;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
-use std::task::{Context, Poll, Waker};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 /// Two linked nodes, and a network on each.
@@ -444,4 +445,59 @@ fn a_stream_tells_what_can_be_done_with_it() {
     // Its network ends, though it has handles.
     two.client.leave();
     assert!(client.read(&mut [0]).is_err());
+}
+
+/// While another thread has the state of a network for long, bytes are handed over to it. When there are too many of them a writer waits,
+/// and is woken.
+#[test]
+fn a_writer_that_finds_another_thread_at_work_is_woken() {
+    /// Keeps the thread that wakes it, which has the state.
+    struct Keeps(mpsc::Sender<()>, Mutex<mpsc::Receiver<()>>);
+    impl Wake for Keeps {
+        fn wake(self: Arc<Self>) {
+            let _ = self.0.send(());
+            let _ = self.1.lock().unwrap().recv();
+        }
+    }
+    struct Tells(mpsc::Sender<()>);
+    impl Wake for Tells {
+        fn wake(self: Arc<Self>) {
+            let _ = self.0.send(());
+        }
+    }
+    let patience = Duration::from_secs(20);
+    let two = two_with(NetConfig::default().window(16 << 20), NetConfig::default());
+    let (mut server, mut client) = two.pair();
+    let (mut other_server, mut other) = two.pair();
+    let ((kept, is_kept), (go, goes)) = (mpsc::channel(), mpsc::channel());
+    let keeps = Waker::from(Arc::new(Keeps(kept, Mutex::new(goes))));
+    assert!(
+        other
+            .poll_read(&Context::from_waker(&keeps), &mut [0; 4])
+            .is_pending()
+    );
+    other_server.write_all(b"come").unwrap();
+    is_kept.recv_timeout(patience).unwrap();
+    let (told, is_told) = mpsc::channel();
+    let tells = Waker::from(Arc::new(Tells(told)));
+    let context = Context::from_waker(&tells);
+    let mut sent = 0;
+    while let Poll::Ready(part) = client.poll_write(&context, &[7; 50_000]) {
+        sent += part.unwrap();
+    }
+    assert!(client.poll_writable(&context).is_pending());
+    go.send(()).unwrap();
+    is_told.recv_timeout(patience).unwrap();
+    let reads = std::thread::spawn(move || server.read_exact(&mut vec![0; sent + 50_000]));
+    loop {
+        match client.poll_write(&context, &[7; 50_000]) {
+            Poll::Ready(part) => {
+                let part = part.unwrap();
+                client.write_all(&vec![7; 50_000 - part]).unwrap();
+                break;
+            }
+            Poll::Pending => is_told.recv_timeout(patience).unwrap(),
+        }
+    }
+    reads.join().unwrap().unwrap();
 }

@@ -238,11 +238,11 @@ impl Core {
         let Some(slot) = self.slots.get(id) else {
             return;
         };
+        if let Some(conn) = &slot.conn {
+            conn.starve();
+        }
         if std::mem::replace(&mut slot.flags.starved, true) {
             return;
-        }
-        if let Some(conn) = &slot.conn {
-            conn.set_starved(true);
         }
         if let Some(peer) = self.peer(index) {
             peer.starved.push_back(id.slot.get());
@@ -277,7 +277,15 @@ impl Core {
             if let Some(peer) = self.peer(index) {
                 peer.promised += 1;
             }
-            conn.set_starved(false);
+            conn.feed();
+        }
+    }
+
+    /// What was handed over is sent: a writer that found no room for more looks again, unless it waits for places at its peer.
+    pub(super) fn feed(&mut self, conn: &Conn) {
+        let waits = self.slots.get(conn.id).is_some_and(|slot| slot.flags.starved);
+        if !waits {
+            conn.feed();
         }
     }
 

@@ -160,6 +160,7 @@ impl Core {
         while let Some(call) = engine.next_call() {
             match call {
                 Call::Send(conn, bytes, way) => self.send_all(engine, &conn, &bytes, way),
+                Call::Room(conn) => self.feed(&conn),
                 Call::Window(conn) => self.tell_window(&conn),
                 Call::End(conn) => self.end(&conn),
                 Call::ReaderGone(conn) => self.reader_gone(&conn),
