@@ -1,7 +1,7 @@
 //! What the two ends say to one another while a connection moves.
 //!
-//! 1. The end that connects knows from the directory that the listener has the library. It sends a [`Hello`] over TCP, as the first
-//!    bytes, and goes on with TCP.
+//! 1. The end that connects knows from the directory that the listener has the library. It sends a [`Hello`] over TCP, with the first
+//!    bytes of its program and before them, and goes on with TCP.
 //! 2. The end that has accepted looks at the first bytes. If they are a hello it connects a stream to the network that the
 //!    hello names. Both ends go on with TCP meanwhile.
 //! 3. When the stream stands, each end says on it how many bytes it has sent over TCP ([`Word`]), and sends all others after that. The

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{Error, Result};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Once, OnceLock, Weak};
 use std::task::{Context, Poll, Wake, Waker};
@@ -15,11 +16,14 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use crate::greeting::{Nonce, Word};
 use crate::process::process;
 use crate::socket::Socket;
+use crate::watch::Watcher;
 
 /// Where streams come to that take a connection over.
 const SERVICE: u16 = 1;
 /// How long a process waits for the node of another one, which runs: its hello has just come.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a process that ends waits for others to hear of streams.
+const LINGER: Duration = Duration::from_millis(500);
 /// If it is set to anything but nothing, the library says on standard error what it does.
 const VERBOSE: &str = "NETVM_PRELOAD_VERBOSE";
 
@@ -56,6 +60,10 @@ pub(crate) struct Network {
     open: OnceLock<Option<Open>>,
     /// Connections of this process that others may take over.
     greeting: Mutex<HashMap<Nonce, Weak<Socket>>>,
+    /// Connections that the program has closed, and another name of their TCP sockets, so that these do not end yet.
+    closed: Mutex<Vec<(Arc<Socket>, OwnedFd)>>,
+    /// Something may have changed with those.
+    closed_changed: AtomicBool,
     counts: Counts,
 }
 
@@ -131,6 +139,50 @@ impl Network {
     pub(crate) fn count_stayed(&self, why: &dyn std::fmt::Display) {
         self.counts.stayed.fetch_add(1, Ordering::Relaxed);
         say(format_args!("a connection stays with TCP: {why}"));
+    }
+
+    /// The program has closed a connection. Its stream ends; if the other end may not know of that yet, TCP stays until it does.
+    pub(crate) fn close(&self, fd: RawFd, socket: Arc<Socket>) {
+        if !socket.lingers() {
+            return;
+        }
+        // SAFETY: the descriptor is open: it is closed after this.
+        let Ok(tcp) = rustix::io::fcntl_dupfd_cloexec(unsafe { BorrowedFd::borrow_raw(fd) }, 0) else {
+            return;
+        };
+        socket.end();
+        socket.watchers().add(Watcher::Closed);
+        self.closed.lock().push((socket, tcp));
+        self.look_at_closed();
+    }
+
+    /// Lets go of those whose other end knows of its stream, or is gone. Called on any thread.
+    pub(crate) fn look_at_closed(&self) {
+        self.closed_changed.store(true, Ordering::SeqCst);
+        while self.closed_changed.load(Ordering::SeqCst) {
+            let Some(mut closed) = self.closed.try_lock() else {
+                // The thread that is there looks once more after it has gone.
+                return;
+            };
+            self.closed_changed.store(false, Ordering::SeqCst);
+            let all = std::mem::take(&mut *closed);
+            let (stay, go): (Vec<_>, Vec<_>) = all.into_iter().partition(|(socket, _)| socket.lingers());
+            *closed = stay;
+            drop(closed);
+            // Without the lock: what is let go of makes calls.
+            drop(go);
+        }
+    }
+
+    /// Waits until other ends know of their streams, but not for long: the process ends.
+    fn linger(&self, open: &Open, sockets: &[Arc<Socket>]) {
+        let look = || {
+            self.look_at_closed();
+            let closed = self.closed.try_lock().is_none_or(|closed| !closed.is_empty());
+            (!closed && !sockets.iter().any(|socket| socket.lingers())).then_some(())
+        };
+        // Whether it was so in the end or not, there is no more time.
+        let _ = open.net.spin(LINGER, look);
     }
 
     /// Takes the streams that have come, and gives them to their connections.
@@ -250,9 +302,11 @@ pub(crate) extern "C" fn leave() {
     let Some(open) = process.network.known() else {
         return;
     };
-    for socket in crate::process::sockets() {
+    let sockets = crate::process::sockets();
+    for socket in &sockets {
         socket.end();
     }
+    process.network.linger(open, &sockets);
     open.net.leave();
     let Counts { moved, stayed } = &process.network.counts;
     say(format_args!(

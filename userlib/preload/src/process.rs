@@ -111,10 +111,19 @@ extern "C" fn in_child() {
     let old = process();
     // SAFETY: this thread has the lock, and no other is there.
     let entries = unsafe { &*old.entries.data_ptr() };
+    // Several descriptors may be names of one connection.
+    let mut sockets = HashMap::new();
     let entries = entries.iter().enumerate().map(|(fd, entry)| {
         let kept = match entry {
             Some(Entry::Listener(announced)) => Some(Entry::Listener(Arc::clone(announced))),
-            Some(Entry::Socket(socket)) => socket.in_child().map(|socket| Entry::Socket(Arc::new(socket))),
+            Some(Entry::Socket(socket)) => {
+                let new = || socket.in_child().map(Arc::new);
+                let socket = sockets.entry(Arc::as_ptr(socket)).or_insert_with(new);
+                socket.as_ref().map(|socket| {
+                    socket.add_name();
+                    Entry::Socket(Arc::clone(socket))
+                })
+            }
             Some(Entry::Epoll(_)) | None => None,
         };
         if let Some(kind) = KINDS.get(fd) {
@@ -193,10 +202,16 @@ pub(crate) fn enter(fd: RawFd, entry: Entry) -> bool {
         if entries.len() <= at {
             entries.resize(at + 1, None);
         }
+        if let Entry::Socket(socket) = &entry {
+            socket.add_name();
+        }
         let old = entries.get_mut(at).and_then(|place| place.replace(entry));
         kind.fetch_or(KNOWN, Ordering::AcqRel);
         old
     };
+    if let Some(Entry::Socket(socket)) = &old {
+        socket.remove_name();
+    }
     // Without the lock: what is let go of makes calls.
     drop(old);
     true

@@ -91,6 +91,13 @@ impl Reading {
         });
     }
 
+    /// Whether the other end has not said yet where its bytes are: it may not know of the stream.
+    pub(crate) fn awaits_word(&mut self, context: &Context<'_>) -> bool {
+        self.stream
+            .as_mut()
+            .is_some_and(|stream| stream.hear(context).is_ok() && stream.before.is_none())
+    }
+
     /// Whether something may still come over TCP.
     pub(crate) fn awaits_tcp(&self) -> bool {
         match &self.stream {
@@ -147,14 +154,7 @@ impl Reading {
                 failed @ Poll::Ready(Err(_)) => return failed,
             }
         }
-        match (broken, left) {
-            (Some(error), _) => Poll::Ready(Err(error)),
-            // The other end stays with TCP, which has ended.
-            (None, Some(Word::STAYS..)) if stream.tcp_over => Poll::Ready(Ok(0)),
-            // It has ended before it had said all.
-            (None, Some(_)) if stream.tcp_over => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
-            _ => Poll::Pending,
-        }
+        stream.end(broken, left)
     }
 
     /// Copies bytes that stay where they are.
@@ -198,7 +198,7 @@ impl Reading {
             Some(0) => stream.half.poll_readable(context),
             // A read says what it is.
             _ if !stream.tcp_over && tcp_has(fd) => Poll::Ready(Ok(1)),
-            _ => broken.map_or(Poll::Pending, |error| Poll::Ready(Err(error))),
+            left => stream.end(broken, left),
         }
     }
 
@@ -248,6 +248,18 @@ impl From {
             }
         }
         Ok(())
+    }
+
+    /// What there is to say where TCP has nothing, and it is not the stream's turn: an end, an error, or nothing yet.
+    fn end(&self, broken: Option<Error>, left: Option<u64>) -> Poll<io::Result<usize>> {
+        match (broken, left) {
+            (Some(error), _) => Poll::Ready(Err(error)),
+            // The other end stays with TCP, which has ended.
+            (None, Some(Word::STAYS..)) if self.tcp_over => Poll::Ready(Ok(0)),
+            // It has ended before it had said all.
+            (None, Some(_)) if self.tcp_over => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+            _ => Poll::Pending,
+        }
     }
 
     /// How many bytes come over TCP yet; [`Word::STAYS`]: all.

@@ -4,7 +4,7 @@ use std::io::{self, Error};
 use std::net::Shutdown;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use netvm_net::{Address, Stream};
@@ -54,7 +54,7 @@ struct Before {
     /// Where the stream leads to, and how often that was tried.
     to: Option<Address>,
     tries: u32,
-    /// It has not left: TCP is not connected yet.
+    /// It has not left: the program has sent nothing yet.
     hello: Option<Hello>,
     opening: Option<Stream>,
     /// A stream that takes over, and how many bytes come before it.
@@ -71,6 +71,8 @@ pub(crate) struct Socket {
     watchers: Arc<Watchers>,
     /// Tells the watchers.
     waker: Waker,
+    /// Descriptors that name it.
+    names: AtomicUsize,
 }
 
 /// So often a stream is tried.
@@ -129,6 +131,7 @@ impl Socket {
             writing: Mutex::new(Writing::new()),
             waker: Waker::from(Arc::clone(&watchers)),
             watchers,
+            names: AtomicUsize::new(0),
         }
     }
 
@@ -138,7 +141,7 @@ impl Socket {
     }
 
     /// One that was connected, or is being, to a listener with the library. Nothing: it stays with TCP.
-    pub(crate) fn greeting(fd: RawFd, nonblocking: bool) -> Option<Arc<Self>> {
+    pub(crate) fn greeting(nonblocking: bool) -> Option<Arc<Self>> {
         let address = process().network.address()?;
         let mut nonce = Nonce::default();
         rustix::rand::getrandom(&mut nonce[..], rustix::rand::GetRandomFlags::empty()).ok()?;
@@ -150,7 +153,6 @@ impl Socket {
         };
         let socket = Arc::new(socket);
         process().network.expect(nonce, &socket);
-        socket.advance(fd);
         Some(socket)
     }
 
@@ -222,7 +224,7 @@ impl Socket {
                 let mut before = self.before.lock();
                 match self.phase() {
                     Phase::Accepted => self.look_at_first(fd, &mut before),
-                    Phase::Greeting => self.greet(fd, &mut before),
+                    Phase::Greeting => self.greet(&mut before),
                     _ => {}
                 }
                 if self.phase() == Phase::Opening {
@@ -271,26 +273,35 @@ impl Socket {
         }
     }
 
-    fn greet(&self, fd: RawFd, before: &mut Before) {
-        if let Some(hello) = before.hello {
-            let events = tcp_events(fd, OUT);
-            if events & (ERR | HUP) != 0 {
-                // The program is to hear of it.
-                return self.set_phase(Phase::Plain);
-            }
-            if events & OUT == 0 {
-                return;
-            }
-            // A socket that was just connected has room for a few bytes, and takes all of them.
-            match writing::to_tcp(fd, hello.as_bytes(), libc::MSG_NOSIGNAL) {
-                Poll::Ready(Ok(_)) => before.hello = None,
-                Poll::Ready(Err(_)) => return self.set_phase(Phase::Plain),
-                Poll::Pending => return,
-            }
-        }
+    fn greet(&self, before: &mut Before) {
         if let Some((stream, bytes)) = before.arrived.take() {
             self.move_to(stream, before.nonce, Some(bytes));
         }
+    }
+
+    /// Sends the hello, if it is to be sent yet: before the first bytes of the program, and with them. So an end that closes without having
+    /// read finds nothing that the program has not sent, which would make the kernel reset the connection. `false`: TCP takes nothing yet.
+    fn say_hello(&self, fd: RawFd) -> bool {
+        let mut before = self.before.lock();
+        let Some(hello) = before.hello else {
+            return true;
+        };
+        let events = tcp_events(fd, OUT);
+        if events & (ERR | HUP) != 0 {
+            // The program is to hear of it.
+            self.set_phase(Phase::Plain);
+            return true;
+        }
+        if events & OUT == 0 {
+            return false;
+        }
+        // A socket that was just connected has room for a few bytes, and takes all of them.
+        match writing::to_tcp(fd, hello.as_bytes(), libc::MSG_NOSIGNAL | libc::MSG_MORE) {
+            Poll::Ready(Ok(_)) => before.hello = None,
+            Poll::Ready(Err(_)) => self.set_phase(Phase::Plain),
+            Poll::Pending => return false,
+        }
+        true
     }
 
     fn look_at_opening(&self, before: &mut Before) {
@@ -341,13 +352,10 @@ impl Socket {
         match self.advance(fd) {
             Phase::Lost => Poll::Ready(Err(lost())),
             Phase::Accepted => Poll::Pending,
-            phase => {
+            _ => {
                 let read = self.reading.lock().read(fd, &self.context(), into);
                 self.look_on(&read);
-                match read {
-                    Poll::Ready(Err(error)) if phase == Phase::Greeting => Poll::Ready(self.end_of(error)),
-                    read => read,
-                }
+                read
             }
         }
     }
@@ -365,19 +373,9 @@ impl Socket {
     pub(crate) fn write(&self, fd: RawFd, bytes: &[u8], flags: i32) -> Poll<io::Result<usize>> {
         match self.advance(fd) {
             Phase::Lost => Poll::Ready(Err(lost())),
-            // Nothing goes before it.
-            Phase::Greeting if self.before.lock().hello.is_some() => Poll::Pending,
+            Phase::Greeting if !self.say_hello(fd) => Poll::Pending,
             _ => self.writing.lock().write(fd, &self.context(), bytes, flags),
         }
-    }
-
-    /// What a failed read says before it has moved. An end that closes without having read resets a connection that has brought something: here
-    /// that was the hello, if the program has sent nothing. Without the library it would read an end.
-    fn end_of(&self, error: Error) -> io::Result<usize> {
-        if error.raw_os_error() == Some(libc::ECONNRESET) && !self.writing.lock().has_sent() {
-            return Ok(0);
-        }
-        Err(error)
     }
 
     /// A set that tells of changes only, and not of what there is, has to hear of what comes next, also where not all was read.
@@ -447,6 +445,21 @@ impl Socket {
             self.watchers.tell();
         }
         moved
+    }
+
+    /// A descriptor names it.
+    pub(crate) fn add_name(&self) {
+        self.names.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A descriptor names it no longer. Tells whether none does.
+    pub(crate) fn remove_name(&self) -> bool {
+        self.names.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Whether the other end may not know of the stream yet. It would take the end of TCP for the end of the connection.
+    pub(crate) fn lingers(&self) -> bool {
+        self.has_moved() && self.reading.lock().awaits_word(&self.context())
     }
 
     /// The process ends: what was written goes out, and the other end hears that no more comes.

@@ -158,7 +158,11 @@ pub(crate) fn until<T>(
         if patience.is_over() {
             break Err(Error::from_raw_os_error(libc::EAGAIN));
         }
-        let by_tcp = socket.awaits_tcp();
+        // What goes out goes by the stream once there is one, also while something may still come over TCP.
+        let by_tcp = match events & libc::POLLOUT {
+            0 => socket.awaits_tcp(),
+            _ => !socket.has_moved(),
+        };
         let slept = asleep(|| {
             sleeper.sleep(|event| {
                 if !by_tcp && patience.left().is_none() {

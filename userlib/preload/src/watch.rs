@@ -10,6 +10,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use crate::epoll::Interest;
+use crate::process::process;
 use crate::wait::Habit;
 
 const IDLE: u8 = 0;
@@ -72,6 +73,8 @@ pub(crate) enum Watcher {
     Thread(Arc<Sleeper>),
     /// A set of `epoll` that it is in.
     Epoll(Weak<Interest>),
+    /// It was closed, and waits until the other end knows of its stream.
+    Closed,
 }
 
 /// All that hear of a connection. A stream of the network wakes it.
@@ -109,7 +112,7 @@ impl Watchers {
         let list = self.list.lock();
         let interests = list.iter().filter_map(|watcher| match watcher {
             Watcher::Epoll(interest) => interest.upgrade(),
-            Watcher::Thread(_) => None,
+            Watcher::Thread(_) | Watcher::Closed => None,
         });
         interests.collect()
     }
@@ -118,8 +121,10 @@ impl Watchers {
         if self.count.load(Ordering::Acquire) == 0 {
             return;
         }
+        let mut closed = false;
         for watcher in &*self.list.lock() {
             match watcher {
+                Watcher::Closed => closed = true,
                 Watcher::Thread(sleeper) => sleeper.wake(),
                 Watcher::Epoll(interest) => {
                     if let Some(interest) = interest.upgrade() {
@@ -127,6 +132,9 @@ impl Watchers {
                     }
                 }
             }
+        }
+        if closed {
+            process().network.look_at_closed();
         }
     }
 }

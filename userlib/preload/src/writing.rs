@@ -71,11 +71,6 @@ impl Writing {
         }
     }
 
-    /// Whether the program has sent something over TCP.
-    pub(crate) const fn has_sent(&self) -> bool {
-        self.sent > 0
-    }
-
     pub(crate) const fn has_moved(&self) -> bool {
         self.stream.is_some()
     }

@@ -140,6 +140,8 @@ fn plays_its_part() {
         Ok("asks little") => many_small(&mut connect(), 20),
         Ok("says and closes") => says_and_closes(),
         Ok("listens only") => listens_only(),
+        Ok("answers and closes") => answers_and_closes(),
+        Ok("asks and closes") => asks_and_closes(),
         Ok("forks") => forks(),
         Ok("execs") => execs(),
         Ok("spawns beside") => spawns_beside(),
@@ -248,6 +250,86 @@ fn a_server_may_say_something_and_close_without_reading() {
         let mut server = Program::start("says and closes", true, None);
         let address = server.address();
         Program::start("listens only", true, Some(address)).end();
+        server.end();
+    }
+}
+
+/// How many connections are made one after the other. The other end is told of a stream at another time in each.
+const HURRIED: u32 = 200;
+
+/// Waits with `poll`, as programs with time-outs do.
+fn wait_readable(stream: &TcpStream) {
+    let mut one = libc::pollfd {
+        fd: stream.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: it is one.
+    let found = unsafe { libc::poll(&raw mut one, 1, 10_000) };
+    assert_eq!(found, 1, "nothing comes, and no end");
+}
+
+fn read_all(stream: &mut TcpStream, until: usize) -> Vec<u8> {
+    stream.set_nonblocking(true).unwrap();
+    let (mut all, mut bytes) = (Vec::new(), [0; 4096]);
+    while all.len() < until {
+        wait_readable(stream);
+        match stream.read(&mut bytes) {
+            Ok(0) => break,
+            Ok(count) => all.extend_from_slice(&bytes[..count]),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    all
+}
+
+fn answers_and_closes() {
+    let listener = listener();
+    for round in 0..HURRIED {
+        let (mut stream, _) = listener.accept().unwrap();
+        // Of each second one nothing more is read than the question, and of the others the end as well.
+        let until = if round % 2 == 0 { 1000 } else { usize::MAX };
+        assert_eq!(read_all(&mut stream, until), pattern(1000));
+        stream.set_nonblocking(false).unwrap();
+        if round % 2 == 0 {
+            // A stream comes while the answer is being made, or just before it leaves.
+            let mut one = libc::pollfd {
+                fd: stream.as_raw_fd(),
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            let made = Instant::now() + Duration::from_micros(u64::from(round % 40) * 10);
+            while Instant::now() < made {
+                // SAFETY: it is one.
+                unsafe { libc::poll(&raw mut one, 1, 0) };
+            }
+            stream.write_all(&pattern(3000)).unwrap();
+        }
+    }
+}
+
+fn asks_and_closes() {
+    for round in 0..HURRIED {
+        let mut stream = connect_now();
+        stream.write_all(&pattern(1000)).unwrap();
+        // Connections end at other places of the way.
+        std::thread::sleep(Duration::from_micros(u64::from(round % 7) * 100));
+        if round % 2 == 0 {
+            assert!(
+                read_all(&mut stream, usize::MAX) == pattern(3000),
+                "round {round}"
+            );
+        }
+    }
+}
+
+#[test]
+fn short_connections_lose_nothing_while_they_move() {
+    for _ in 0..3 {
+        let mut server = Program::start("answers and closes", true, None);
+        let address = server.address();
+        Program::start("asks and closes", true, Some(address)).end();
         server.end();
     }
 }

@@ -120,7 +120,7 @@ fn greet(fd: RawFd, to: SocketAddr) {
     {
         return;
     }
-    if let Some(socket) = Socket::greeting(fd, is_nonblocking(fd))
+    if let Some(socket) = Socket::greeting(is_nonblocking(fd))
         && process::enter(fd, Entry::Socket(Arc::clone(&socket)))
     {
         epoll::adopt(fd, &socket);
@@ -214,6 +214,9 @@ pub(crate) unsafe extern "C" fn accept4(
 fn let_go(fd: RawFd) {
     if let Some(Entry::Socket(socket)) = process::leave(fd) {
         epoll::closed(fd, &socket);
+        if socket.remove_name() {
+            process::process().network.close(fd, socket);
+        }
     }
 }
 
