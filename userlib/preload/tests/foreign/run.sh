@@ -8,7 +8,8 @@ mkdir -p "$folder"
 cd "$folder"
 rm -rf ./*
 export NETVM_PRELOAD_VERBOSE=1
-port=47750
+# Below those that the kernel gives to connections by itself.
+port=17750
 
 fail() {
     echo "$*" >&2
