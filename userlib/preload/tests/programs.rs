@@ -34,6 +34,14 @@ struct Program {
     last: String,
 }
 
+impl Drop for Program {
+    /// Nothing of a test that has failed stays.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 impl Program {
     fn start(part: &str, preloaded: bool, server: Option<SocketAddr>) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
