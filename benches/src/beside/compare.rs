@@ -70,6 +70,29 @@ pub fn row(
     }
 }
 
+/// A comparison as a line of a page's table, with so many digits behind the point.
+#[must_use]
+pub fn line(row: &Compared, digits: usize) -> String {
+    let number = |value: f64| format!("{value:.digits$}");
+    let reached = match row.reached {
+        Some(true) => "yes",
+        Some(false) => "NO",
+        None => "",
+    };
+    let [least, most] = row.spread.map(number);
+    let [ours, theirs, ratio] = [row.ours, row.theirs, row.ratio].map(number);
+    let Compared {
+        what,
+        with,
+        unit,
+        wanted,
+        ..
+    } = row;
+    format!(
+        "| {what} | {with} | {unit} | {ours} | {theirs} | {ratio} | {least} to {most} | {wanted} | {reached} |"
+    )
+}
+
 /// Compares, over all turns.
 ///
 /// # Errors

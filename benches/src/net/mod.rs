@@ -1,6 +1,6 @@
 //! Connections beside TCP over loopback: page and plot of `docs/evaluation/net*`, out of several runs of `netvm bench net`.
 
-use crate::beside::compare::{Compared, row, spread};
+use crate::beside::compare::{Compared, line, row, spread};
 use crate::beside::plot;
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
@@ -108,24 +108,7 @@ fn page(runs: &[Run], rows: &[Compared]) -> String {
     );
     // Writing to a string cannot fail.
     for row in rows {
-        let _ = writeln!(
-            text,
-            "| {} | {} | {} | {:.3} | {:.3} | {:.3} | {:.3} to {:.3} | {} | {} |",
-            row.what,
-            row.with,
-            row.unit,
-            row.ours,
-            row.theirs,
-            row.ratio,
-            row.spread[0],
-            row.spread[1],
-            row.wanted,
-            match row.reached {
-                Some(true) => "yes",
-                Some(false) => "NO",
-                None => "",
-            }
-        );
+        let _ = writeln!(text, "{}", line(row, 3));
     }
     for (what, values) in [
         (

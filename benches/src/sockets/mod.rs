@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::beside::compare::{Compared, row};
+use crate::beside::compare::{Compared, line, row};
 use crate::beside::plot;
 
 /// Ports of this machine that nothing else is expected at, below those that the kernel gives to connections by itself.
@@ -248,24 +248,7 @@ pub fn write(turns: &[Turn], folder: &Path) -> Result<String> {
     );
     for row in &rows {
         // Writing to a string cannot fail.
-        let _ = writeln!(
-            page,
-            "| {} | {} | {} | {:.2} | {:.2} | {:.2} | {:.2} to {:.2} | {} | {} |",
-            row.what,
-            row.with,
-            row.unit,
-            row.ours,
-            row.theirs,
-            row.ratio,
-            row.spread[0],
-            row.spread[1],
-            row.wanted,
-            match row.reached {
-                Some(true) => "yes",
-                Some(false) => "NO",
-                None => "",
-            }
-        );
+        let _ = writeln!(page, "{}", line(row, 2));
     }
     page.push_str(WHY);
     let file = folder.join("sockets.md");
