@@ -308,6 +308,14 @@ impl Card {
         let _ = rustix::io::write(&*self.descriptor, &1_u64.to_ne_bytes());
     }
 
+    /// How often what blocks was woken: by the card, or by the library.
+    ///
+    /// # Panics
+    /// A thread panicked with the lock.
+    pub fn interrupts(&self) -> u32 {
+        *self.token.lock().unwrap()
+    }
+
     /// From now on time passes only where the library waits, or the test [says so](Self::pass). What the library wants
     /// done beside runs at once, so the test is a function of what it does.
     pub fn take_clock(&self) {

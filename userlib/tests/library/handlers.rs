@@ -373,3 +373,30 @@ fn a_number_comes_out_once_while_one_shots_fill_the_backlog() {
     let bells = seen.iter().filter(|id| id.0 == 3).count();
     assert_eq!((bells, seen.len()), (3, 23), "{seen:?}");
 }
+
+/// The dispatcher sleeps while a thread takes signals that it has no part in, however many come at once.
+#[test]
+fn signals_that_no_handler_waits_for_wake_no_dispatcher() {
+    let card = Card::new();
+    let (port, ..) = card.open(PortConfig::default());
+    let calls = count(&port, 34);
+    card.signal(34, true);
+    card.interrupt();
+    until("the dispatcher runs", || calls.load(Ordering::Acquire) > 0);
+    let bell = port.notification(33).unwrap();
+    for _ in 0..3 {
+        card.signal(33, true);
+    }
+    let before = card.interrupts();
+    for _ in 0..3 {
+        bell.ack().unwrap();
+    }
+    assert_eq!(card.interrupts(), before);
+    // For one that it has a part in it is woken.
+    let taken = count(&port, 33);
+    for _ in 0..3 {
+        card.signal(33, true);
+    }
+    card.interrupt();
+    until("it is handled", || taken.load(Ordering::Acquire) > 0);
+}
