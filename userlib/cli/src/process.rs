@@ -19,6 +19,16 @@ pub fn resident_bytes() -> Option<u64> {
     kib(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS:").map(|kib| kib * 1024)
 }
 
+/// As [`resident_bytes`], after memory that was freed has gone back to the system: what is made next is counted whole.
+pub fn resident_bytes_in_use() -> Option<u64> {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it may be called at any time.
+    unsafe {
+        libc::malloc_trim(0)
+    };
+    resident_bytes()
+}
+
 /// Bytes of the machine's memory.
 pub fn machine_bytes() -> Option<u64> {
     kib(&fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:").map(|kib| kib * 1024)

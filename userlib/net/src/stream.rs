@@ -21,13 +21,13 @@ struct Shared {
 /// The half that reads.
 pub struct Reader {
     shared: Shared,
-    /// What was taken and not read yet.
-    pieces: Pieces,
+    /// What was taken and not read yet. Nothing while the connection is idle.
+    pieces: Option<Box<Pieces>>,
     /// How many bytes of the first piece were read.
     at: u32,
     nonblocking: bool,
     shut: bool,
-    timeout: Option<Duration>,
+    limit: Limit,
 }
 
 /// The half that writes.
@@ -38,7 +38,27 @@ pub struct Writer {
     way: Way,
     nonblocking: bool,
     shut: bool,
-    timeout: Option<Duration>,
+    limit: Limit,
+}
+
+/// How long a call waits, in nanoseconds. Thousands of idle connections have two of them each: half of an `Option<Duration>`.
+#[derive(Clone, Copy)]
+struct Limit(u64);
+
+impl Limit {
+    /// For ever.
+    const NONE: Self = Self(u64::MAX);
+
+    const fn new(timeout: Option<Duration>) -> Self {
+        match timeout {
+            Some(span) if span.as_nanos() < u64::MAX as u128 => Self(span.as_nanos() as u64),
+            _ => Self::NONE,
+        }
+    }
+
+    fn timeout(self) -> Option<Duration> {
+        (self.0 != Self::NONE.0).then(|| Duration::from_nanos(self.0))
+    }
 }
 
 /// A connection: bytes both ways, in order, each once. From [`Net::connect`](crate::Net::connect) and
@@ -79,17 +99,17 @@ impl Reader {
     fn new(shared: Shared) -> Self {
         Self {
             shared,
-            pieces: Pieces::new(),
+            pieces: None,
             at: 0,
             nonblocking: false,
             shut: false,
-            timeout: None,
+            limit: Limit::NONE,
         }
     }
 
     /// What has come, if anything has; an error, or the end, if that comes next.
     fn fill(&mut self, context: Option<&Context<'_>>) -> Poll<io::Result<bool>> {
-        if !self.pieces.is_empty() {
+        if self.pieces.is_some() {
             return Poll::Ready(Ok(true));
         }
         if self.shut {
@@ -102,7 +122,7 @@ impl Reader {
         // First what says that no more comes, then what has come: so nothing that came before is passed over.
         let (ended, over) = (conn.has_ended(), conn.over());
         if let Some(pieces) = conn.take() {
-            (self.pieces, self.at) = (*pieces, 0);
+            (self.pieces, self.at) = (Some(pieces), 0);
             return Poll::Ready(Ok(true));
         }
         match over {
@@ -115,7 +135,7 @@ impl Reader {
     fn copy(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut done = 0;
         while done < into.len() {
-            let Some(piece) = self.pieces.front() else {
+            let Some(piece) = self.pieces.as_ref().and_then(|pieces| pieces.front()) else {
                 break;
             };
             let at = self.at as usize;
@@ -123,18 +143,30 @@ impl Reader {
             piece.read_into(at, &mut into[done..done + now])?;
             done += now;
             if at + now == piece.len() {
-                self.pieces.pop_front();
+                self.pop();
                 self.at = 0;
             } else {
                 self.at += now as u32;
             }
         }
-        if self.pieces.is_empty() {
-            // An idle connection has no memory.
-            self.pieces = Pieces::new();
-        }
         self.shared.consumed(done);
         Ok(done)
+    }
+
+    /// Takes the first piece.
+    fn pop(&mut self) -> Option<Piece> {
+        let pieces = self.pieces.as_mut()?;
+        let piece = pieces.pop_front();
+        if pieces.is_empty() {
+            self.pieces = None;
+        }
+        piece
+    }
+
+    /// How many bytes were taken and not read.
+    fn unread(&self) -> usize {
+        let pieces = self.pieces.iter().flat_map(|pieces| pieces.iter());
+        pieces.map(Piece::len).sum::<usize>() - self.at as usize
     }
 
     /// Reads what has come. If nothing has, the waker is called when something comes.
@@ -155,7 +187,7 @@ impl Reader {
     pub fn poll_readable(&mut self, context: &Context<'_>) -> Poll<io::Result<usize>> {
         self.poll_fill(context).map(|filled| {
             filled?;
-            Ok(self.pieces.iter().map(Piece::len).sum::<usize>() - self.at as usize)
+            Ok(self.unread())
         })
     }
 
@@ -180,7 +212,7 @@ impl Reader {
                 Poll::Pending => Err(error::would_block()),
             };
         }
-        engine.wait(self.timeout, |context| self.fill(context))
+        engine.wait(self.limit.timeout(), |context| self.fill(context))
     }
 
     fn receive(&mut self) -> io::Result<Option<Received>> {
@@ -188,7 +220,7 @@ impl Reader {
             return Ok(None);
         }
         let from = std::mem::take(&mut self.at) as usize;
-        Ok(self.pieces.pop_front().map(|piece| Received {
+        Ok(self.pop().map(|piece| Received {
             shared: self.shared.again(),
             piece,
             from,
@@ -198,10 +230,10 @@ impl Reader {
     fn shut(&mut self) {
         self.shut = true;
         let came = self.shared.conn.take().unwrap_or_default();
-        let unread: usize = self.pieces.drain(..).chain(*came).map(|piece| piece.len()).sum();
-        self.pieces = Pieces::new();
-        self.shared
-            .consumed(unread - std::mem::take(&mut self.at) as usize);
+        let unread = self.unread() + came.iter().map(Piece::len).sum::<usize>();
+        (self.pieces, self.at) = (None, 0);
+        drop(came);
+        self.shared.consumed(unread);
         let call = Call::ReaderGone(Arc::clone(&self.shared.conn));
         self.shared.engine.call(call);
     }
@@ -219,7 +251,7 @@ impl Read for Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         let Shared { engine, conn } = &self.shared;
-        let unread = !self.shut && (!self.pieces.is_empty() || conn.take().is_some());
+        let unread = !self.shut && (self.pieces.is_some() || conn.take().is_some());
         let conn = Arc::clone(conn);
         engine.call(if unread {
             Call::Abort(conn)
@@ -306,7 +338,7 @@ impl Writer {
             way,
             nonblocking: false,
             shut: false,
-            timeout: None,
+            limit: Limit::NONE,
         }
     }
 
@@ -401,7 +433,7 @@ impl Writer {
                 Poll::Pending => Err(error::would_block()),
             };
         }
-        engine.wait(self.timeout, |context| self.attempt(context, bytes, way))
+        engine.wait(self.limit.timeout(), |context| self.attempt(context, bytes, way))
     }
 
     /// Waits until the connection stands, or is refused.
@@ -550,12 +582,12 @@ impl Stream {
 
     /// How long a read waits; none: for ever.
     pub const fn set_read_timeout(&mut self, timeout: Option<Duration>) {
-        self.reader.timeout = timeout;
+        self.reader.limit = Limit::new(timeout);
     }
 
     /// How long a write waits for room; none: for ever.
     pub const fn set_write_timeout(&mut self, timeout: Option<Duration>) {
-        self.writer.timeout = timeout;
+        self.writer.limit = Limit::new(timeout);
     }
 
     /// The way that [`write`](Write::write) takes.
@@ -613,5 +645,24 @@ impl fmt::Debug for Reader {
 impl fmt::Debug for Writer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Writer")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Thousands of them are idle.
+    #[test]
+    fn a_stream_is_small() {
+        assert!(size_of::<Stream>() <= 72, "{}", size_of::<Stream>());
+    }
+
+    #[test]
+    fn a_limit_is_as_long_as_its_timeout() {
+        for timeout in [None, Some(Duration::ZERO), Some(Duration::from_millis(7))] {
+            assert_eq!(Limit::new(timeout).timeout(), timeout);
+        }
+        assert_eq!(Limit::new(Some(Duration::MAX)).timeout(), None);
     }
 }

@@ -11,7 +11,7 @@ use netvm_process::SoftNode;
 use super::{Bandwidth, PATIENCE, PORT, Ready, Report, SERVICE, SMALL, Sizes, Wish};
 use crate::failure::Failure;
 use crate::output;
-use crate::process::resident_bytes;
+use crate::process::{resident_bytes, resident_bytes_in_use};
 
 fn wrong(error: io::Error) -> Failure {
     Failure::Wrong(error.to_string())
@@ -133,7 +133,7 @@ fn throughput(
     control.write_all(&connections.to_le_bytes())?;
     control.read_exact(&mut [0])?;
     let mut streams = Vec::with_capacity(connections as usize);
-    let before = resident_bytes().unwrap_or(0);
+    let before = resident_bytes_in_use().unwrap_or(0);
     for _ in 0..connections {
         streams.push(connect()?);
     }

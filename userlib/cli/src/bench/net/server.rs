@@ -12,7 +12,7 @@ use netvm_process::SoftNode;
 use super::{PATIENCE, PORT, Ready, SERVICE, SMALL, Wish};
 use crate::failure::Failure;
 use crate::output;
-use crate::process::resident_bytes;
+use crate::process::{resident_bytes, resident_bytes_in_use};
 use crate::processes::cannot_start;
 
 fn wrong(error: io::Error) -> Failure {
@@ -109,7 +109,7 @@ fn many(net: &Net, listener: &mut Listener, control: &mut Stream) -> io::Result<
     let count = u32::from_le_bytes(number(control)?);
     let mut streams = Vec::with_capacity(count as usize);
     control.write_all(&[1])?;
-    let before = resident_bytes().unwrap_or(0);
+    let before = resident_bytes_in_use().unwrap_or(0);
     for _ in 0..count {
         streams.push(listener.accept()?);
     }
