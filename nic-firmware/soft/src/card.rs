@@ -14,6 +14,7 @@
 
 mod door;
 mod report;
+mod spell;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -29,6 +30,7 @@ use rustix::io::Errno;
 use tracing::{info, warn};
 
 use self::door::Door;
+use self::spell::{Spell, TICK};
 use crate::board::Engine as _;
 use crate::clock;
 use crate::direct::{Direct, Pages};
@@ -49,10 +51,6 @@ pub type Core = crate::core::Core<Direct, Wires>;
 const PASSES: u32 = 16;
 /// Looks at the clock before one thread leaves the rest of the work to the helper.
 const ROUNDS: u32 = 64;
-/// How often the helper looks in while others run the card, at first.
-const TICK: Duration = Duration::from_micros(200);
-/// And at least.
-const LONG_TICK: Duration = Duration::from_millis(1);
 /// Within this an acknowledgement that waits for company leaves ([`crate::Timers::ack_delay`]), many times over.
 const LEAVE: Duration = Duration::from_millis(2);
 /// How long a process that has knocked may take to introduce itself.
@@ -120,42 +118,6 @@ pub struct SoftCard {
     door: Mutex<Door>,
     /// A thread has said that it is going to block, and none has run the card since.
     rests: AtomicBool,
-}
-
-/// A time in which other threads than the helper run the card.
-///
-/// Each look of the helper takes their processor from them for some microseconds. The longer they have run the card, the seldomer it
-/// looks in: what comes in when they have just stopped waits for the next look, and so for no more than a part of the time that
-/// they ran it.
-#[derive(Clone, Copy, Debug)]
-struct Spell {
-    /// [`SoftCard::runs`], as it was seen last.
-    runs: u32,
-    begun: Nanos,
-    /// When a run was seen last; 0: none was.
-    seen: Nanos,
-}
-
-impl Spell {
-    /// Looks whether the card was run. Says in which time the helper looks again; nothing once the others have stopped.
-    fn look(&mut self, runs: u32, now: Nanos) -> Option<Duration> {
-        if runs != self.runs {
-            if self
-                .tick()
-                .is_none_or(|tick| self.seen.after(Nanos(2 * nanos(tick))) < now)
-            {
-                self.begun = now;
-            }
-            (self.runs, self.seen) = (runs, now);
-        }
-        self.tick()
-            .filter(|tick| now < self.seen.after(Nanos(nanos(*tick))))
-    }
-
-    fn tick(&self) -> Option<Duration> {
-        let ran = Duration::from_nanos(self.seen.0.saturating_sub(self.begun.0));
-        (self.seen.0 != 0).then(|| (ran / 4).clamp(TICK, LONG_TICK))
-    }
 }
 
 const fn nanos(span: Duration) -> u64 {
@@ -254,7 +216,7 @@ impl SoftCard {
         // Two threads at a time may count as one: it changes all the same.
         let runs = self.runs.load(Ordering::Relaxed);
         self.runs.store(runs.wrapping_add(1), Ordering::Relaxed);
-        if self.udp.is_some() {
+        if self.rests.load(Ordering::Relaxed) {
             self.rests.store(false, Ordering::Relaxed);
         }
         self.work();
@@ -336,7 +298,8 @@ impl SoftCard {
 
     /// The calling thread is going to block: from here on a message that comes in calls the helper.
     pub fn rest(&self) {
-        if self.udp.is_some() && !self.rests.swap(true, Ordering::Relaxed) {
+        let rested = self.rests.swap(true, Ordering::Relaxed);
+        if self.udp.is_some() && !rested {
             self.wake_helper();
         }
         loop {
@@ -368,17 +331,12 @@ impl SoftCard {
     pub fn help(&self) {
         // Without it the kernel adds 50 us to each wait.
         let _ = rustix::thread::set_current_timer_slack(core::num::NonZeroU64::new(1));
-        let mut spell = Spell {
-            runs: self.runs.load(Ordering::Relaxed),
-            begun: Nanos(0),
-            seen: Nanos(0),
-        };
+        let mut spell = Spell::new(self.runs.load(Ordering::Relaxed));
         let mut refusals = Refusals::default();
         while !self.stop.load(Ordering::Acquire) {
             self.work();
             self.introduce();
-            // A helper that wakes twice within a tick has perhaps only kept the others from their processor.
-            let tick = spell.look(self.runs.load(Ordering::Relaxed), self.now());
+            let tick = self.tick(&mut spell);
             let Some(mut core) = self.core.ask() else {
                 // Another thread runs it, and has heard that there may be more to do. What is due is its to do, too.
                 self.pause();
@@ -401,6 +359,15 @@ impl SoftCard {
                 None => {}
             }
         }
+    }
+
+    /// In which time the helper looks in again, while others run the card. A helper that wakes twice within that has perhaps only kept
+    /// them from their processor.
+    ///
+    /// Not while they rest: a message that was none of theirs has called it, and more may be behind that.
+    fn tick(&self, spell: &mut Spell) -> Option<Duration> {
+        let tick = spell.look(self.runs.load(Ordering::Relaxed), self.now());
+        tick.filter(|_| !self.rests.load(Ordering::Relaxed))
     }
 
     /// Tells the driver of links that were made over UDP.
@@ -644,39 +611,32 @@ mod tests {
     use crate::message::Pools;
     use netvm_abi::Geometry;
 
-    /// The helper looks in more and more seldom while others run the card, and no longer than a tick after they have stopped.
+    fn card() -> SoftCard {
+        let node = NodeId(0);
+        let parts = Parts::new(node, Geometry::default()).unwrap();
+        let devices = (Direct::default(), Wires::new(node, parts.geometry.nodes));
+        let core = Core::new(&parts, devices, &Pools::default(), crate::Timers::default(), 0).unwrap();
+        SoftCard::new((node, parts.geometry.nodes), core, Vec::new()).unwrap()
+    }
+
+    /// A message that comes while all threads rest is not the last one because it is none of theirs.
     #[test]
-    fn the_longer_others_run_the_card_the_seldomer_the_helper_looks() {
-        let at = |micros| Nanos::from_micros(micros);
-        let mut spell = Spell {
-            runs: 7,
-            begun: Nanos(0),
-            seen: Nanos(0),
-        };
-        assert_eq!(spell.look(7, at(50)), None);
-        let (mut now, mut runs, mut looks) = (100, 7, 0);
-        while now < 100_000 {
-            runs += 1;
-            let tick = spell.look(runs, at(now)).unwrap();
-            assert!(tick >= TICK && tick <= LONG_TICK.min(TICK.max(Duration::from_micros(now) / 4)));
-            now += tick.as_micros() as u64;
-            looks += 1;
-        }
-        assert!((100..120).contains(&looks), "{looks}");
-        // They stop.
-        assert_eq!(spell.look(runs, at(now)), None);
-        // Another spell begins with short ticks.
-        assert_eq!(spell.look(runs + 1, at(now + 50_000)), Some(TICK));
+    fn the_helper_looks_in_only_while_no_thread_rests() {
+        let card = card();
+        let mut spell = Spell::new(card.runs.load(Ordering::Relaxed));
+        assert_eq!(card.tick(&mut spell), None);
+        card.run();
+        assert_eq!(card.tick(&mut spell), Some(TICK));
+        card.rest();
+        assert_eq!(card.tick(&mut spell), None);
+        card.run();
+        assert_eq!(card.tick(&mut spell), Some(TICK));
     }
 
     /// A thread that is held up with the turn in its hands, while something has long been due: the helper waits with it.
     #[test]
     fn the_helper_does_not_spin_while_another_thread_has_the_turn() {
-        let node = NodeId(0);
-        let parts = Parts::new(node, Geometry::default()).unwrap();
-        let devices = (Direct::default(), Wires::new(node, parts.geometry.nodes));
-        let core = Core::new(&parts, devices, &Pools::default(), crate::Timers::default(), 0).unwrap();
-        let card = SoftCard::new((node, parts.geometry.nodes), core, Vec::new()).unwrap();
+        let card = card();
         let turn = card.core.wait();
         card.due.store(1, Ordering::SeqCst);
         std::thread::scope(|scope| {
