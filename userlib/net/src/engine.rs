@@ -55,6 +55,9 @@ const HANDED_OVER: usize = 1 << 20;
 /// How long a spinning caller looks at the notification between two looks at its own stream.
 const SLICE: Duration = Duration::from_nanos(500);
 
+/// A piece of a large transfer takes some times as long as a message: so many times as long a call spins for it.
+const BULK: u32 = 4;
+
 /// So many looks of a spinning caller may find another thread at work before it lets others run.
 const BUSY: u32 = 64;
 
@@ -312,10 +315,20 @@ impl Engine {
         }
     }
 
-    /// Waits until an attempt succeeds: spins a little, then sleeps. The attempt leaves the waker, if it is given one, where it
-    /// is woken, and looks after that.
+    /// Waits until an attempt succeeds, as [`wait_for_piece`](Self::wait_for_piece), for no large transfer.
     pub(crate) fn wait<T>(
         &self,
+        timeout: Option<Duration>,
+        attempt: impl FnMut(Option<&Context<'_>>) -> Poll<io::Result<T>>,
+    ) -> io::Result<T> {
+        self.wait_for_piece(false, timeout, attempt)
+    }
+
+    /// Waits until an attempt succeeds: spins a little, then sleeps. The attempt leaves the waker, if it is given one, where it
+    /// is woken, and looks after that.
+    pub(crate) fn wait_for_piece<T>(
+        &self,
+        bulk: bool,
         timeout: Option<Duration>,
         mut attempt: impl FnMut(Option<&Context<'_>>) -> Poll<io::Result<T>>,
     ) -> io::Result<T> {
@@ -323,7 +336,8 @@ impl Engine {
             return done;
         }
         self.end_turn();
-        let spin = self.config.spin.min(timeout.unwrap_or(Duration::MAX));
+        let spin = self.config.spin * if bulk { BULK } else { 1 };
+        let spin = spin.min(timeout.unwrap_or(Duration::MAX));
         if !spin.is_zero()
             && let Some(done) = self.spin(spin, &mut attempt)
         {

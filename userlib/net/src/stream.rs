@@ -25,6 +25,8 @@ pub struct Reader {
     pieces: Option<Box<Pieces>>,
     /// How many bytes of the first piece were read.
     at: u32,
+    /// The last bytes came by a write or a read, as more of them will.
+    bulk: bool,
     nonblocking: bool,
     shut: bool,
     limit: Limit,
@@ -101,6 +103,7 @@ impl Reader {
             shared,
             pieces: None,
             at: 0,
+            bulk: false,
             nonblocking: false,
             shut: false,
             limit: Limit::NONE,
@@ -122,6 +125,7 @@ impl Reader {
         // First what says that no more comes, then what has come: so nothing that came before is passed over.
         let (ended, over) = (conn.has_ended(), conn.over());
         if let Some(pieces) = conn.take() {
+            self.bulk = matches!(pieces.back(), Some(Piece::Landed(_)));
             (self.pieces, self.at) = (Some(pieces), 0);
             return Poll::Ready(Ok(true));
         }
@@ -212,7 +216,7 @@ impl Reader {
                 Poll::Pending => Err(error::would_block()),
             };
         }
-        engine.wait(self.limit.timeout(), |context| self.fill(context))
+        engine.wait_for_piece(self.bulk, self.limit.timeout(), |context| self.fill(context))
     }
 
     fn receive(&mut self) -> io::Result<Option<Received>> {
@@ -433,7 +437,10 @@ impl Writer {
                 Poll::Pending => Err(error::would_block()),
             };
         }
-        engine.wait(self.limit.timeout(), |context| self.attempt(context, bytes, way))
+        let bulk = way != Way::Message && bytes.len() >= engine.config.large as usize;
+        engine.wait_for_piece(bulk, self.limit.timeout(), |context| {
+            self.attempt(context, bytes, way)
+        })
     }
 
     /// Waits until the connection stands, or is refused.

@@ -20,8 +20,8 @@ pub(crate) struct Header {
     pub(crate) version: u8,
     /// How busy the sender is, 0 to 255.
     pub(crate) load: u8,
-    /// Not zero: it has no memory to offer now.
-    pub(crate) short_of_memory: u8,
+    /// 0.
+    pub(crate) reserved: u8,
     /// The sender's name for what it has with the receiver. Another one is another life.
     pub(crate) session: U32,
     /// Its number among the numbered messages of the session, from 0 on.

@@ -121,7 +121,6 @@ impl Core {
         peer.last_heard = now;
         peer.unanswered = 0;
         peer.load = header.load;
-        peer.short_of_memory = header.short_of_memory != 0;
         if kind.is_numbered() {
             if header.number.get() != peer.heard {
                 // It has come before, or what is before it comes again.

@@ -29,8 +29,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// From so many bytes on a way that a program forces is taken.
 const FORCED: usize = 4 << 10;
-/// By how much one end must be busier than the other, of 255, before the way changes.
-const HYSTERESIS: i32 = 64;
+/// By how much the sender must be busier than the receiver, of 255, before the receiver reads. It goes on until the sender is the less
+/// busy one. A read takes the sender no less work where the card is software, and a round trip more.
+const BUSIER: i32 = 160;
 /// How long a writer waits for the answer to its question for memory.
 const ANSWER: Nanos = Nanos::from_millis(1);
 /// How long an import may take. The other end has exported before it says so.
@@ -200,9 +201,8 @@ impl Core {
         let by_read = match way {
             Way::Read => return true,
             Way::Write | Way::Message => return false,
-            Way::Auto if peer.short_of_memory => true,
-            Way::Auto if before => busier > -HYSTERESIS,
-            Way::Auto => busier > HYSTERESIS,
+            Way::Auto if before => busier > 0,
+            Way::Auto => busier > BUSIER,
         };
         peer.memories.by_read = by_read;
         self.stats.switches += u64::from(before != by_read);
@@ -281,7 +281,7 @@ impl Core {
         if large.asked == Asked::Out {
             large.asked = Asked::Awaited;
             let at = engine.port.now().after(ANSWER);
-            self.awaited.push((at, id));
+            self.awaited.ask(id, at);
             self.next_tick = self.next_tick.min(at);
             return true;
         }
@@ -290,16 +290,10 @@ impl Core {
 
     /// Lets writers go on whose answers are late.
     pub(super) fn look_at_awaited(&mut self, now: Nanos) {
-        let mut late = Vec::new();
-        let next = &mut self.next_tick;
-        self.awaited.retain(|(at, id)| {
-            if *at <= now {
-                late.push(*id);
-                return false;
-            }
-            *next = (*next).min(*at);
-            true
-        });
+        let late = self.awaited.late(now);
+        if let Some(next) = self.awaited.next() {
+            self.next_tick = self.next_tick.min(next);
+        }
         for id in late {
             let Some(slot) = self.slots.get(id) else {
                 continue;
@@ -359,6 +353,7 @@ impl Core {
         if offer.len.get() > 0 {
             large.offers.push_back(piece);
         }
+        self.awaited.answered(id);
         if let Some(conn) = self.slots.get(id).and_then(|slot| slot.conn.as_ref()) {
             // It may have waited for the answer.
             conn.writer.wake();

@@ -1,5 +1,6 @@
 //! The state of a network that one thread at a time works on: its queue, its peers, the table of connections, its listeners.
 
+mod awaited;
 mod connections;
 mod gather;
 mod greeting;
@@ -18,6 +19,7 @@ use crate::error;
 use crate::listener::Waiting;
 use crate::stats::NetStats;
 use crate::wire::{Header, Id, Kind, PeerAddress, Reason};
+use awaited::Awaited;
 pub(crate) use greeting::QUEUE;
 use greeting::Stranger;
 use netvm::{Nanos, NodeId, Notification, NotificationReady, SharedReceiver, SharedSender, Sleep, Status};
@@ -66,7 +68,7 @@ pub(crate) struct Core {
     grace: Option<Nanos>,
     next_tick: Nanos,
     /// Connections whose writers wait for an answer, and until when.
-    awaited: Vec<(Nanos, Id)>,
+    awaited: Awaited,
     /// Peers with small writes since the program waited last.
     gathered: Vec<usize>,
     /// Something has been posted since the last look at the clock.
@@ -99,7 +101,7 @@ impl Core {
             timer: None,
             grace: None,
             next_tick: Nanos::MAX,
-            awaited: Vec::new(),
+            awaited: Awaited::default(),
             gathered: Vec::new(),
             unsure: false,
             busy: 0,
@@ -273,13 +275,13 @@ impl Core {
 
     /// Posts what may be posted.
     fn pump(&mut self, index: usize) {
-        let (load, short) = (self.load(), false);
+        let load = self.load();
         for _ in 0..TRIES {
             let Some(Some(peer)) = self.peers.get_mut(index) else {
                 return;
             };
             let failed = loop {
-                let Some((message, sender)) = peer.next_to_post(load, short) else {
+                let Some((message, sender)) = peer.next_to_post(load) else {
                     break None;
                 };
                 match sender.post(message) {

@@ -84,7 +84,6 @@ pub(crate) struct Peer {
     pub(crate) unanswered: u32,
     /// How busy it is, as it says.
     pub(crate) load: u8,
-    pub(crate) short_of_memory: bool,
     /// How large its pieces of memory are.
     pub(crate) piece_bytes: u32,
     pub(crate) memories: Memories,
@@ -125,7 +124,6 @@ impl Peer {
             probed: now,
             unanswered: 0,
             load: 0,
-            short_of_memory: false,
             piece_bytes: 0,
             memories: Memories::default(),
         }
@@ -195,7 +193,7 @@ impl Peer {
     }
 
     /// The next message to post, if it may be posted, with the news of now.
-    pub(crate) fn next_to_post(&mut self, load: u8, short: bool) -> Option<(&[u8], &SharedSender)> {
+    pub(crate) fn next_to_post(&mut self, load: u8) -> Option<(&[u8], &SharedSender)> {
         let number = self.first.wrapping_add(self.posted as u32);
         if number.wrapping_sub(self.taken) >= self.limit {
             return None;
@@ -206,7 +204,6 @@ impl Peer {
         if let Ok(header) = Header::mut_from_bytes(head) {
             header.taken = self.heard.into();
             header.load = load;
-            header.short_of_memory = short.into();
         }
         self.told = self.heard;
         Some((message, sender))
