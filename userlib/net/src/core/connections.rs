@@ -153,6 +153,7 @@ impl Core {
             return 0;
         };
         let promised = std::mem::take(&mut slot.flags.promised);
+        let before = slot.flags.bulk;
         let large = super::large::is_large(&mut slot.flags, way, bytes.len(), engine.config.large);
         let Some(peer) = self.peer(index) else {
             return 0;
@@ -164,14 +165,15 @@ impl Core {
         let mut room = peer.room().saturating_sub(peer.promised).max(waiting);
         let mut sent = 0;
         if room > 0 && large {
-            sent = self.send_large(engine, index, conn, bytes, way);
+            sent = self.send_large(engine, index, conn, bytes, way, before);
             let left = self
                 .peer(index)
                 .map_or(0, |peer| peer.room().saturating_sub(peer.promised));
             room = room.min(left);
         }
         if sent == 0 && large && self.awaits_offer(engine, conn.id) {
-            // It is soon known which way the bytes go; the writer is woken then.
+            // It is soon known which way the bytes go; the writer is woken then, and has no room until then.
+            conn.starve();
             self.pump(index);
             return 0;
         }
@@ -213,11 +215,12 @@ impl Core {
         let Some((index, slot)) = self.peer_of(conn) else {
             return;
         };
+        let before = slot.flags.bulk;
         let large = super::large::is_large(&mut slot.flags, way, bytes.len(), engine.config.large);
         self.stats.handed_over += 1;
         let mut rest = bytes;
         while large && !rest.is_empty() {
-            match self.send_large(engine, index, conn, rest, way) {
+            match self.send_large(engine, index, conn, rest, way, before) {
                 0 => break,
                 sent => rest = &rest[sent..],
             }
@@ -281,10 +284,12 @@ impl Core {
         }
     }
 
-    /// What was handed over is sent: a writer that found no room for more looks again, unless it waits for places at its peer.
-    pub(super) fn feed(&mut self, conn: &Conn) {
-        let waits = self.slots.get(conn.id).is_some_and(|slot| slot.flags.starved);
-        if !waits {
+    /// What its writer waited for is there, or comes too late: it looks again, unless it waits for places at its peer.
+    pub(super) fn feed(&mut self, id: Id) {
+        if let Some(slot) = self.slots.get(id)
+            && !slot.flags.starved
+            && let Some(conn) = &slot.conn
+        {
             conn.feed();
         }
     }

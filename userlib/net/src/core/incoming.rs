@@ -171,7 +171,6 @@ impl Core {
             Kind::Hello | Kind::Bye | Kind::Credit | Kind::Answer => return,
             Kind::Probe => return self.say(index, Kind::Answer, 0),
             Kind::Open => return self.asked_to_open(engine, index, header, &payload),
-            Kind::Unused => return self.unused(index, header.value.get()),
             Kind::Return => return self.returned(index, header.value.get()),
             Kind::Data if header.value.get() != 0 => return self.parts(index, header, &payload),
             _ => {}
@@ -211,6 +210,10 @@ impl Core {
             Kind::Want => self.wanted(engine, index, id, header.value.get()),
             Kind::Offer => self.offered(engine, index, id, header.value.get(), &payload),
             Kind::Placed => self.placed(index, &conn, &payload),
+            Kind::Unused => {
+                self.unused(index, header.value.get());
+                self.given_back(id);
+            }
             Kind::Lend => self.lent(engine, index, &conn, header.value.get(), &payload),
             _ => {}
         }
@@ -258,6 +261,7 @@ impl Core {
             }
             Kind::Offer => self.refuse_offer(index, header.value.get(), payload),
             Kind::Placed => self.placed_for_none(index, payload),
+            Kind::Unused => self.unused(index, header.value.get()),
             Kind::Lend => self.lent_for_none(index, payload),
             _ => self.stats.ignored += 1,
         }

@@ -34,6 +34,10 @@ const FORCED: usize = 4 << 10;
 const BUSIER: i32 = 160;
 /// How long a writer waits for the answer to its question for memory.
 const ANSWER: Nanos = Nanos::from_millis(1);
+/// Pieces that a connection has ready for its next write, if this one was large and that before it was.
+const AHEAD: usize = 4;
+/// An offer that is not used for so long goes back.
+const UNUSED: Nanos = Nanos::from_millis(10);
 /// How long an import may take. The other end has exported before it says so.
 const IMPORT: Duration = Duration::from_secs(5);
 
@@ -42,6 +46,8 @@ const IMPORT: Duration = Duration::from_secs(5);
 pub(crate) struct Large {
     /// Pieces of the peer's memory that it may write to.
     offers: VecDeque<u32>,
+    /// When there was one last, or one was written to.
+    used: Nanos,
     asked: Asked,
     /// Pieces of our memory that were offered to the other end.
     given: u32,
@@ -170,7 +176,7 @@ impl Core {
         Some(slot.large.get_or_insert_default())
     }
 
-    /// Sends one piece by a write or a read, and tells how many bytes that were.
+    /// Sends one piece by a write or a read, and tells how many bytes that were. `goes_on`: the write before this one was large, too.
     pub(super) fn send_large(
         &mut self,
         engine: &Engine,
@@ -178,6 +184,7 @@ impl Core {
         conn: &Arc<Conn>,
         bytes: &[u8],
         way: Way,
+        goes_on: bool,
     ) -> usize {
         if self.chooses_read(index, way) {
             let sent = self.lend(engine, index, conn, bytes);
@@ -185,8 +192,8 @@ impl Core {
                 return sent;
             }
         }
-        let sent = self.write(index, conn, bytes);
-        self.ask(index, conn, bytes.len() - sent);
+        let sent = self.write(engine, index, conn, bytes);
+        self.ask(index, conn, bytes.len() - sent, goes_on);
         sent
     }
 
@@ -212,7 +219,7 @@ impl Core {
     // ---- by a write ----
 
     /// Writes into memory that was offered.
-    fn write(&mut self, index: usize, conn: &Arc<Conn>, bytes: &[u8]) -> usize {
+    fn write(&mut self, engine: &Engine, index: usize, conn: &Arc<Conn>, bytes: &[u8]) -> usize {
         let Some(Some(peer)) = self.peers.get_mut(index) else {
             return 0;
         };
@@ -221,9 +228,13 @@ impl Core {
         };
         let piece_bytes = peer.memories.their_piece;
         let node = peer.address.0;
-        let Some(piece) = self.large(conn.id).and_then(|large| large.offers.pop_front()) else {
+        let Some(large) = self.large(conn.id) else {
             return 0;
         };
+        let Some(piece) = large.offers.pop_front() else {
+            return 0;
+        };
+        large.used = engine.port.now();
         let now = &bytes[..bytes.len().min(piece_bytes as usize)];
         let at = u64::from(piece) * u64::from(piece_bytes);
         let mut posted = segment.write(at, now).post();
@@ -239,7 +250,7 @@ impl Core {
             posted = segment.write(at, now).post();
         }
         if posted.is_err() {
-            self.push_to(index, Kind::Unused, Id::default(), piece, &[]);
+            self.tell(conn.id, Kind::Unused, piece, &[]);
             return 0;
         }
         let placed = wire::Piece {
@@ -252,8 +263,8 @@ impl Core {
         now.len()
     }
 
-    /// Asks for memory for what is left, if there is not enough of it.
-    fn ask(&mut self, index: usize, conn: &Arc<Conn>, left: usize) {
+    /// Asks for memory for what is left, if there is not enough of it, and in the midst of large writes for the next one.
+    fn ask(&mut self, index: usize, conn: &Arc<Conn>, left: usize, goes_on: bool) {
         let Some(peer) = self.peer(index) else {
             return;
         };
@@ -264,12 +275,18 @@ impl Core {
         let Some(large) = self.large(conn.id) else {
             return;
         };
-        let left = left.saturating_sub(large.offers.len() * piece);
-        if large.asked != Asked::No || left < FORCED {
+        let (ready, few) = (large.offers.len() * piece, large.offers.len() < AHEAD / 2);
+        let wanted = if goes_on && few {
+            left.max(AHEAD * piece)
+        } else {
+            left
+        };
+        let lacks = wanted.saturating_sub(ready);
+        if large.asked != Asked::No || lacks < FORCED {
             return;
         }
         large.asked = Asked::Out;
-        self.tell(conn.id, Kind::Want, u32::try_from(left).unwrap_or(u32::MAX), &[]);
+        self.tell(conn.id, Kind::Want, u32::try_from(lacks).unwrap_or(u32::MAX), &[]);
     }
 
     /// Whether the writer waits for the other end's answer: it says soon whether it has memory for what is to be sent. No writer waits for
@@ -281,7 +298,7 @@ impl Core {
         if large.asked == Asked::Out {
             large.asked = Asked::Awaited;
             let at = engine.port.now().after(ANSWER);
-            self.awaited.ask(id, at);
+            self.awaited.set(id, at);
             self.next_tick = self.next_tick.min(at);
             return true;
         }
@@ -290,23 +307,38 @@ impl Core {
 
     /// Lets writers go on whose answers are late.
     pub(super) fn look_at_awaited(&mut self, now: Nanos) {
-        let late = self.awaited.late(now);
-        if let Some(next) = self.awaited.next() {
-            self.next_tick = self.next_tick.min(next);
-        }
+        let late = self.awaited.take(now);
+        self.next_tick = self.next_tick.min(self.awaited.next());
         for id in late {
-            let Some(slot) = self.slots.get(id) else {
-                continue;
-            };
-            if let Some(large) = slot.large.as_deref_mut()
+            if let Some(slot) = self.slots.get(id)
+                && let Some(large) = slot.large.as_deref_mut()
                 && large.asked == Asked::Awaited
             {
                 large.asked = Asked::Late;
-                if let Some(conn) = &slot.conn {
-                    conn.writer.wake();
-                }
+                self.feed(id);
             }
         }
+    }
+
+    /// Gives back offers that were not used for long: others may need them.
+    pub(super) fn look_at_offered(&mut self, now: Nanos) {
+        for id in self.offered.take(now) {
+            let Some(slot) = self.slots.get(id) else {
+                continue;
+            };
+            let index = slot.peer as usize;
+            let Some(large) = slot.large.as_deref().filter(|large| !large.offers.is_empty()) else {
+                continue;
+            };
+            let until = large.used.after(UNUSED);
+            if until > now {
+                self.offered.set(id, until);
+            } else {
+                self.give_up_offers(id);
+                self.pump(index);
+            }
+        }
+        self.next_tick = self.next_tick.min(self.offered.next());
     }
 
     /// The other end is about to send so many bytes.
@@ -350,14 +382,20 @@ impl Core {
             return;
         };
         large.asked = Asked::No;
+        let mut first = false;
+        let now = engine.port.now();
         if offer.len.get() > 0 {
+            first = large.offers.is_empty();
+            large.used = now;
             large.offers.push_back(piece);
         }
-        self.awaited.answered(id);
-        if let Some(conn) = self.slots.get(id).and_then(|slot| slot.conn.as_ref()) {
-            // It may have waited for the answer.
-            conn.writer.wake();
+        if first {
+            self.offered.set(id, now.after(UNUSED));
+            self.next_tick = self.next_tick.min(now.after(UNUSED));
         }
+        self.awaited.clear(id);
+        // The writer may have waited for the answer.
+        self.feed(id);
         if offer.len.get() == 0 {
             return;
         }
@@ -387,12 +425,11 @@ impl Core {
         let Some(slot) = self.slots.get(id) else {
             return;
         };
-        let index = slot.peer as usize;
         let Some(large) = slot.large.as_deref_mut() else {
             return;
         };
         for piece in std::mem::take(&mut large.offers) {
-            self.push_to(index, Kind::Unused, Id::default(), piece, &[]);
+            self.tell(id, Kind::Unused, piece, &[]);
         }
     }
 
@@ -415,15 +452,20 @@ impl Core {
         let Some(landed) = self.landed(index, payload) else {
             return;
         };
-        if let Some(large) = self.large(conn.id) {
-            large.given = large.given.saturating_sub(1);
-        }
+        self.given_back(conn.id);
         if landed.len() > 0 && self.counts(index, conn, landed.len()) {
             let piece = self.lay(index, landed);
             match piece {
                 Some(piece) => self.deliver(conn, piece),
                 None => self.abort(conn),
             }
+        }
+    }
+
+    /// One piece less is in the hands of this connection's other end.
+    pub(super) fn given_back(&mut self, id: Id) {
+        if let Some(large) = self.slots.get(id).and_then(|slot| slot.large.as_deref_mut()) {
+            large.given = large.given.saturating_sub(1);
         }
     }
 

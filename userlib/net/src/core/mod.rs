@@ -1,7 +1,7 @@
 //! The state of a network that one thread at a time works on: its queue, its peers, the table of connections, its listeners.
 
-mod awaited;
 mod connections;
+mod deadlines;
 mod gather;
 mod greeting;
 mod incoming;
@@ -19,7 +19,7 @@ use crate::error;
 use crate::listener::Waiting;
 use crate::stats::NetStats;
 use crate::wire::{Header, Id, Kind, PeerAddress, Reason};
-use awaited::Awaited;
+use deadlines::Deadlines;
 pub(crate) use greeting::QUEUE;
 use greeting::Stranger;
 use netvm::{Nanos, NodeId, Notification, NotificationReady, SharedReceiver, SharedSender, Sleep, Status};
@@ -68,7 +68,9 @@ pub(crate) struct Core {
     grace: Option<Nanos>,
     next_tick: Nanos,
     /// Connections whose writers wait for an answer, and until when.
-    awaited: Awaited,
+    awaited: Deadlines,
+    /// Connections that were offered memory, and until when they keep it unused.
+    offered: Deadlines,
     /// Peers with small writes since the program waited last.
     gathered: Vec<usize>,
     /// Something has been posted since the last look at the clock.
@@ -101,7 +103,8 @@ impl Core {
             timer: None,
             grace: None,
             next_tick: Nanos::MAX,
-            awaited: Awaited::default(),
+            awaited: Deadlines::default(),
+            offered: Deadlines::default(),
             gathered: Vec::new(),
             unsure: false,
             busy: 0,
@@ -162,7 +165,7 @@ impl Core {
         while let Some(call) = engine.next_call() {
             match call {
                 Call::Send(conn, bytes, way) => self.send_all(engine, &conn, &bytes, way),
-                Call::Room(conn) => self.feed(&conn),
+                Call::Room(conn) => self.feed(conn.id),
                 Call::Window(conn) => self.tell_window(&conn),
                 Call::End(conn) => self.end(&conn),
                 Call::ReaderGone(conn) => self.reader_gone(&conn),

@@ -32,6 +32,7 @@ impl Core {
         self.next_tick = Nanos::MAX;
         self.end_turn();
         self.look_at_awaited(now);
+        self.look_at_offered(now);
         let mut began = false;
         for index in 0..self.peers.len() {
             let before = self.peer(index).map(|peer| peer.under_way());
