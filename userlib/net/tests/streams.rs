@@ -501,3 +501,54 @@ fn a_writer_that_finds_another_thread_at_work_is_woken() {
     }
     reads.join().unwrap().unwrap();
 }
+
+/// Which way the bytes go is soon known. A program that would write meanwhile is not told that it can, or it would try again and again.
+#[test]
+fn a_writer_that_waits_for_memory_has_no_room() {
+    // Its program answers nothing while it is in no call. After a millisecond the writer waits no more, and may have been slower.
+    let two = two_with(NetConfig::default().background(false), NetConfig::default());
+    let mut listener = two.server.listen(0).unwrap();
+    let address = listener.local_address();
+    let context = Context::from_waker(Waker::noop());
+    let waits = |_| {
+        let mut client = std::thread::scope(|scope| {
+            let accepting = scope.spawn(|| listener.accept().unwrap());
+            let client = two.client.connect(address).unwrap();
+            drop(accepting.join().unwrap());
+            client
+        });
+        client.set_way(Way::Write);
+        let first = client.poll_write(&context, &[7; 100_000]);
+        first.is_pending() && client.poll_writable(&context).is_pending()
+    };
+    assert!((0..100).any(waits));
+}
+
+/// In the midst of large writes an end is offered memory ahead. What it does not use is others' again.
+#[test]
+fn memory_that_is_not_used_goes_back() {
+    const LEN: usize = 64 << 10;
+    let patience = Duration::from_secs(20);
+    let config = || NetConfig::default().large_memory(2, LEN as u32).way(Way::Write);
+    let two = two_with(config(), config());
+    let mut heard = vec![0; LEN];
+    let mut write = |(server, client): &mut (Stream, Stream)| {
+        let before = two.client.stats().unwrap().by_write;
+        client.write_all(&pattern(0, LEN)).unwrap();
+        server.read_exact(&mut heard).unwrap();
+        assert!(heard == pattern(0, LEN));
+        two.client.stats().unwrap().by_write - before
+    };
+    // Each of these may be left with a piece, and there are two.
+    let mut others: Vec<_> = (0..4).map(|_| two.pair()).collect();
+    for pair in &mut others {
+        for _ in 0..4 {
+            write(pair);
+        }
+    }
+    let mut last = two.pair();
+    let begin = std::time::Instant::now();
+    while write(&mut last) == 0 {
+        assert!(begin.elapsed() < patience, "the others keep it all");
+    }
+}
