@@ -3,7 +3,7 @@
 # compares what there is with what there was (xtask/src/dist/clean_root.rs).
 set -eu
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8
-ours="libnetvm0 libnetvm-dev netvm libfabric-netvm netvm-module-source netvm-firmware"
+ours="libnetvm0 libnetvm-dev netvm libfabric-netvm netvm-preload netvm-module-source netvm-firmware"
 scratch=/netvm
 
 step() {
@@ -42,7 +42,7 @@ mkdir "$scratch/user"
 chown 65534:65534 "$scratch/user"
 
 step "what the packages depend on, and what uses them"
-get install gcc libc6-dev pkg-config libfabric-bin systemd-standalone-sysusers
+get install gcc libc6-dev pkg-config libfabric-bin iperf3 systemd-standalone-sysusers
 apt-get -q -s --no-install-recommends install "$scratch"/*.deb > "$scratch/plan"
 needed=$(sed -n 's/^Inst \([^ ]*\) .*/\1/p' "$scratch/plan")
 for package in $ours; do
@@ -86,6 +86,19 @@ step "the provider"
 as_user fi_info -p netvm
 as_user fi_info -p netvm | grep -q 'provider: netvm' || fail "libfabric does not find the provider"
 
+step "a program with sockets"
+netvm-preload --help > /dev/null
+if netvm-preload --no-such-option iperf3 2> /dev/null; then fail "netvm-preload takes what is no option"; fi
+as_user netvm-preload -v iperf3 -s -1 -p 17790 > "$scratch/server" 2>&1 &
+server=$!
+for attempt in $(seq 100); do
+    grep -q listening "$scratch/server" && break
+    sleep 0.1
+done
+as_user netvm-preload -v iperf3 -c 127.0.0.1 -p 17790 -n 16M > "$scratch/client" 2>&1 || fail "iperf3 fails: $(cat "$scratch/client")"
+wait "$server" || fail "the server of iperf3 fails: $(cat "$scratch/server")"
+grep -q "a connection has moved" "$scratch/client" || fail "no connection has moved: $(cat "$scratch/client")"
+
 step "remove, install where nothing makes groups by files, purge"
 get remove $ours
 groupdel netvm
@@ -100,4 +113,4 @@ look "$scratch/after"
 for what in files contents; do
     diff "$scratch/before.$what" "$scratch/after.$what" || fail "this stays ($what)"
 done
-echo "clean root: $compiled examples in C, demo and fi_info as a user that may lock nothing; of $(wc -l < "$scratch/before.files") files none stays or is gone after the purge"
+echo "clean root: $compiled examples in C, demo, fi_info and iperf3 as a user that may lock nothing; of $(wc -l < "$scratch/before.files") files none stays or is gone after the purge"

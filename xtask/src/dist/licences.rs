@@ -9,11 +9,12 @@ use cargo_metadata::MetadataCommand;
 use netvm_harness::cargo::{cargo, root};
 
 /// What packages are linked from: the package, a workspace, and the crate of it.
-pub(super) const LINKED: [(&str, &str, &str); 5] = [
+pub(super) const LINKED: [(&str, &str, &str); 6] = [
     ("libnetvm0", "Cargo.toml", "netvm-c"),
     ("libnetvm-dev", "Cargo.toml", "netvm-c"),
     ("netvm", "Cargo.toml", "netvm-cli"),
     ("libfabric-netvm", "Cargo.toml", "netvm-fabric"),
+    ("netvm-preload", "Cargo.toml", "netvm-preload"),
     ("netvm-firmware", "nic-firmware/image/Cargo.toml", "netvm-fw"),
 ];
 

@@ -35,6 +35,7 @@ pub(super) fn lay(tree: &Path, run: &mut Run<'_>) -> Result<String> {
     program(&stage, run)?;
     library(&stage, &triplet, run)?;
     provider(&stage, &triplet, run)?;
+    preload(tree, &triplet, run)?;
     module(&stage.join(format!("usr/src/netvm-{VERSION}")), run)?;
     firmware(&stage, run)?;
     let examples = tree.join("stage-examples");
@@ -119,18 +120,33 @@ fn names(page: &str) -> Vec<&str> {
         .collect()
 }
 
+fn release(package: &str) -> Command {
+    cargo(&["build", "--release", "--locked", "--package", package])
+}
+
 fn provider(stage: &Path, triplet: &str, run: &mut Run<'_>) -> Result<()> {
-    run(&mut cargo(&[
-        "build",
-        "--release",
-        "--locked",
-        "--package",
-        "netvm-fabric",
-    ]))?;
+    run(&mut release("netvm-fabric"))?;
     copy(
         &target().join("release/libnetvm_fi.so"),
         &stage.join(format!("usr/lib/{triplet}/libfabric/libnetvm-fi.so")),
     )
+}
+
+/// The library for programs with sockets, and what runs them with it.
+fn preload(tree: &Path, triplet: &str, run: &mut Run<'_>) -> Result<()> {
+    run(&mut release("netvm-preload"))?;
+    let (from, stage, docs) = (
+        root().join("userlib/preload"),
+        tree.join("stage"),
+        tree.join("stage-docs/netvm-preload"),
+    );
+    copy(
+        &target().join("release/libnetvm_preload.so"),
+        &stage.join(format!("usr/lib/{triplet}/netvm/libnetvm_preload.so")),
+    )?;
+    copy(&from.join("netvm-preload"), &stage.join("usr/bin/netvm-preload"))?;
+    copy(&from.join("netvm-preload.1"), &docs.join("netvm-preload.1"))?;
+    copy(&root().join("docs/sockets.md"), &docs.join("sockets.md"))
 }
 
 /// A workspace of the crates that the module takes, with foreign ones beside them, and what builds it.
