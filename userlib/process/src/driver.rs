@@ -24,6 +24,7 @@ use netvm_soft::{EventCount, PAGE_BYTES, Parts};
 use tracing::{debug, error, info};
 
 use crate::machine::Machine;
+use crate::secrets::Secrets;
 
 /// What the host core can reach.
 #[derive(Debug)]
@@ -34,6 +35,7 @@ pub struct Glue {
     pub shared: Arc<WordSpace>,
     /// The bounce pages.
     pub bounce: Arc<SharedPages>,
+    secrets: Secrets,
     /// The core wants the card to be woken.
     wake: bool,
 }
@@ -46,6 +48,7 @@ impl Glue {
             bar: Arc::clone(&parts.bar),
             shared: Arc::clone(&parts.shared),
             bounce: Arc::clone(&parts.bounce),
+            secrets: Secrets::default(),
             wake: false,
         }
     }
@@ -64,15 +67,7 @@ impl Platform for Glue {
     }
 
     fn secret(&mut self) -> u64 {
-        let mut bytes = [0u8; 8];
-        let mut filled = 0;
-        while let Some(rest) = bytes.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            // The kernel's generator; for 8 bytes it fails only while the machine boots.
-            if let Ok(count) = rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty()) {
-                filled += count;
-            }
-        }
-        u64::from_ne_bytes(bytes)
+        self.secrets.take()
     }
 
     fn applies_atomics(&self) -> bool {

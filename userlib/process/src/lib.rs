@@ -12,6 +12,7 @@ pub mod machine;
 pub mod node;
 mod patience;
 pub mod refusal;
+mod secrets;
 mod segment;
 pub mod soft;
 pub mod worker;
