@@ -33,6 +33,8 @@ impl Piece {
 
 /// Messages are put together to pieces of about so many bytes.
 const PIECE: usize = 16 << 10;
+/// Larger ones stay as they are: to move them costs more than a piece of their own.
+const SMALL: usize = 1 << 10;
 
 /// The connection stands: bytes may be sent.
 const CONNECTED: u32 = 1;
@@ -90,7 +92,9 @@ impl Conn {
     pub(crate) fn deliver(&self, piece: Piece) {
         let mut inbox = self.inbox.take().unwrap_or_default();
         match (inbox.back_mut(), piece) {
-            (Some(Piece::Bytes(last)), Piece::Bytes(bytes)) if last.len() + bytes.len() <= PIECE => {
+            (Some(Piece::Bytes(last)), Piece::Bytes(bytes))
+                if bytes.len() <= SMALL && last.len() + bytes.len() <= PIECE =>
+            {
                 last.extend_from_slice(&bytes);
             }
             (_, piece) => inbox.push_back(piece),
@@ -216,9 +220,16 @@ mod tests {
         assert!(conn.take().is_none());
         conn.deliver(Piece::Bytes(b"one".to_vec()));
         conn.deliver(Piece::Bytes(b"two".to_vec()));
-        conn.deliver(Piece::Bytes(vec![7; PIECE]));
+        conn.deliver(Piece::Bytes(vec![7; SMALL + 1]));
+        for _ in 0..16 {
+            conn.deliver(Piece::Bytes(vec![7; SMALL]));
+        }
         let pieces = conn.take().unwrap();
-        assert_eq!(pieces.iter().map(Piece::len).collect::<Vec<_>>(), [6, PIECE]);
+        let whole = PIECE - SMALL + 1;
+        assert_eq!(
+            pieces.iter().map(Piece::len).collect::<Vec<_>>(),
+            [6, whole, 2 * SMALL]
+        );
         assert!(conn.take().is_none());
     }
 
