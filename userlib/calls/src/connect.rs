@@ -256,10 +256,7 @@ impl Core {
                 Err(error) => {
                     self.heard(&error);
                     self.alive(&error)?;
-                    if let Some(link) = self.link(at) {
-                        link.broken
-                            .get_or_insert(End::Gone(error.status().unwrap_or(Status::Malformed)));
-                    }
+                    self.broken(at, End::Gone(error.status().unwrap_or(Status::Malformed)));
                     return Ok(());
                 }
             }

@@ -15,11 +15,13 @@ use crate::receive::Caller;
 use crate::record::{Audience, Body, Where, status};
 use crate::registry::Registry;
 use crate::to::To;
-use netvm::{Nanos, Port, SharedReceiver, Timeout};
-use std::collections::VecDeque;
+use netvm::{Nanos, NodeId, Port, SharedReceiver, Timeout};
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::Duration;
 
+/// How often a farewell is said, where it was held back.
+const FAREWELLS: u32 = 64;
 /// How long an endpoint that leaves waits until its last words have landed.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -346,8 +348,7 @@ impl Calls {
         });
         let at = self.core.find(peer)?;
         if left.is_ok() {
-            self.core.say_farewell(at);
-            self.core.settle_links(&[at]);
+            self.core.part(&[at]);
         }
         self.core.end(at, End::Closed);
         left
@@ -461,16 +462,27 @@ impl Core {
         });
     }
 
-    /// Waits until what was sent over these links has landed: their imports end, and would take it along.
-    fn settle_links(&mut self, links: &[usize]) {
-        let mut nodes: Vec<_> = links
-            .iter()
-            .filter_map(|&at| self.link(at).map(|link| link.to.node))
-            .collect();
-        nodes.sort_unstable_by_key(|node| node.0);
-        nodes.dedup();
-        for node in nodes {
-            let _ = self.port.flush_remote_for(node, LAST_WORDS);
+    /// Says farewell on these links, and waits until it has landed with all that was sent: their imports end, and would take it along.
+    ///
+    /// A farewell is held back behind a failure of another link to the same node, of one whose other side left earlier for example. That
+    /// is heard of here, and it is said again.
+    fn part(&mut self, links: &[usize]) {
+        let mut by_node: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        for &at in links {
+            if let Some(link) = self.link(at) {
+                by_node.entry(link.to.node.0).or_default().push(at);
+            }
+        }
+        for (node, links) in by_node {
+            for _ in 0..FAREWELLS {
+                for &at in &links {
+                    self.say_farewell(at);
+                }
+                let landed = self.port.flush_remote_for(NodeId(node), LAST_WORDS);
+                if !landed.is_err_and(|error| self.heard(&error)) {
+                    break;
+                }
+            }
         }
     }
 }
@@ -485,10 +497,7 @@ impl Drop for Calls {
         let links: Vec<_> = (0..self.core.slots.len())
             .filter(|&at| self.core.link(at).is_some_and(|link| link.is_ready()))
             .collect();
-        for &at in &links {
-            self.core.say_farewell(at);
-        }
-        self.core.settle_links(&links);
+        self.core.part(&links);
         for at in 0..self.core.slots.len() {
             self.core.end(at, End::Closed);
         }

@@ -109,11 +109,26 @@ impl Core {
     }
 
     /// A link is to end, for the first reason that is found.
+    ///
+    /// The other side may have left, and something of ours failed because it is not there any more. Its farewell landed before that,
+    /// so it is seen here, though its signal was not heard yet.
     pub(crate) fn broken(&mut self, at: usize, end: End) {
-        if let Some(link) = self.link(at) {
-            link.broken.get_or_insert(end);
-        }
         self.next_tick = Nanos(0);
+        let Some(link) = self.link(at).filter(|link| link.broken.is_none()) else {
+            return;
+        };
+        let farewell = match end {
+            End::Gone(_) => link.inbox.words.farewell.load().unwrap_or(0),
+            _ => 0,
+        };
+        let Some(sent) = farewell.checked_sub(1) else {
+            link.broken = Some(end);
+            return;
+        };
+        link.farewell = Some(sent);
+        link.broken = Some(End::Left);
+        self.landed(at, sent);
+        self.dirty.push(at as u32);
     }
 
     /// An error that ends the port is the program's.
@@ -134,7 +149,11 @@ impl Core {
             _ => return false,
         };
         self.next_tick = Nanos(0);
-        for link in self.slots.iter_mut().filter_map(|slot| slot.link.as_deref_mut()) {
+        let mut broken = Vec::new();
+        for (at, slot) in self.slots.iter_mut().enumerate() {
+            let Some(link) = slot.link.as_deref_mut() else {
+                continue;
+            };
             if node.is_some_and(|node| node != link.to.node) {
                 continue;
             }
@@ -145,16 +164,17 @@ impl Core {
                     .map(|_| failure.status)
             });
             match (own, node) {
-                (Some(status), _) => {
-                    link.broken.get_or_insert(End::Gone(status));
-                }
+                (Some(status), _) => broken.push((at, End::Gone(status))),
                 (None, Some(_)) => link.doubts |= link.is_ready(),
                 // Which it was is not known.
                 (None, None) if link.out.writer.sent() > link.out.writer.consumed() => {
-                    link.broken.get_or_insert(End::Lost);
+                    broken.push((at, End::Lost));
                 }
                 (None, None) => {}
             }
+        }
+        for (at, end) in broken {
+            self.broken(at, end);
         }
         true
     }

@@ -9,7 +9,7 @@ use crate::notice::Waiter;
 use crate::record::{self, Body, Head, Where, kind, status};
 use crate::registry::Registry;
 use crate::ring::Step;
-use netvm::{RegionSlice, RemoteSegment, Timeout};
+use netvm::{Nanos, RegionSlice, RemoteSegment, Timeout};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -58,14 +58,14 @@ impl Core {
                 self.dirty.push(at as u32);
             } else if link.farewell == Some(link.inc.reader.taken()) {
                 link.broken.get_or_insert(End::Left);
-                self.next_tick = netvm::Nanos(0);
+                self.next_tick = Nanos(0);
             }
         }
         Ok(took > 0 || credit != Credit::default())
     }
 
     /// So many batches have landed in all.
-    fn landed(&mut self, at: usize, sent: u64) {
+    pub(crate) fn landed(&mut self, at: usize, sent: u64) {
         let Some(link) = self.link(at) else { return };
         match sent.checked_sub(link.inc.reader.taken()) {
             Some(ready) => link.inc.ready = ready,
@@ -101,7 +101,10 @@ impl Core {
                     if let Err(error) = link.inbox.memory.read_into(base + offset, &mut batch) {
                         // The head is taken, and what follows cannot be had.
                         let end = error.status().map_or(End::Lost, End::Gone);
-                        self.broken(at, end);
+                        if let Some(link) = self.link(at) {
+                            link.broken.get_or_insert(end);
+                        }
+                        self.next_tick = Nanos(0);
                         return self.alive(&error).map(|()| took);
                     }
                     link.inc.ready -= 1;

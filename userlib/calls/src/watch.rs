@@ -120,8 +120,8 @@ impl Core {
                 Err(error) => {
                     self.heard(&error);
                     self.alive(&error)?;
-                    if let (Some(status), Some(link)) = (error.status(), self.link(at)) {
-                        link.broken.get_or_insert(End::Gone(status));
+                    if let Some(status) = error.status() {
+                        self.broken(at, End::Gone(status));
                     }
                 }
             }

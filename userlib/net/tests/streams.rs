@@ -356,7 +356,8 @@ fn bytes_that_are_still_to_be_read_are_waited_for() {
             drop(client);
         });
         let mut read = Vec::new();
-        accepted.read_to_end(&mut read).unwrap();
+        let read_all = accepted.read_to_end(&mut read);
+        assert!(read_all.is_ok(), "{way:?}: {} bytes, {read_all:?}", read.len());
         assert!(read == bytes, "{way:?}");
         writes.join().unwrap();
     }

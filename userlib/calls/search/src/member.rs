@@ -39,7 +39,7 @@ pub struct Member<G: Game> {
     /// The list that is exchanged with the inbox.
     come: Come<G>,
     /// A member other than the first that has left.
-    left: Option<usize>,
+    left: Option<(usize, End)>,
     pace: Option<Pace>,
 }
 
@@ -241,8 +241,8 @@ impl<G: Game> Member<G> {
                 match tell(&mut self.calls, peer, &message) {
                     Ok(()) => {}
                     // The first member decides what that means: all members leave when the search is over.
-                    Err(netvm_calls::Error::Ended(End::Left)) if self.rank != 0 && rank != 0 => {
-                        self.left = Some(rank);
+                    Err(netvm_calls::Error::Ended(why)) if self.rank != 0 && rank != 0 && is_absent(why) => {
+                        self.left = Some((rank, why));
                     }
                     Err(netvm_calls::Error::Ended(why)) => {
                         let address = self.address(rank);
@@ -268,14 +268,16 @@ impl<G: Game> Member<G> {
                 continue;
             };
             match lost {
-                // When the search is over, some members leave before others have heard of it. If it is not, the first member hears
-                // of this one, too, and leaves.
-                Error::Lost { rank, why, .. } if why == End::Left && rank != 0 && self.rank != 0 => {
-                    self.left = Some(rank);
+                // When the search is over, some members leave before others have heard of it, or have got to know them. If it is not,
+                // the first member hears of this one, too, and leaves.
+                Error::Lost { rank, why, .. } if is_absent(why) && rank != 0 && self.rank != 0 => {
+                    self.left = Some((rank, why));
                 }
                 Error::Lost { rank: 0, .. } => {
-                    let Some(rank) = self.left else { return Err(lost) };
-                    let (address, why) = (self.address(rank), End::Left);
+                    let Some((rank, why)) = self.left else {
+                        return Err(lost);
+                    };
+                    let address = self.address(rank);
                     return Err(Error::Lost { rank, address, why });
                 }
                 _ => return Err(lost),
@@ -294,6 +296,11 @@ impl<G: Game> Member<G> {
         let address = self.address(rank);
         Some(Error::Lost { rank, address, why })
     }
+}
+
+/// Whether the other side may only have left earlier than this one.
+const fn is_absent(why: End) -> bool {
+    matches!(why, End::Left | End::Gone(_))
 }
 
 impl<G: Game> fmt::Debug for Member<G> {
