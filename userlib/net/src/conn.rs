@@ -47,6 +47,11 @@ const REASON: u32 = 8;
 /// There is no place for its bytes, at the peer or in the queue of calls: the writer is woken when there is.
 const STARVED: u32 = 1 << 31;
 
+/// Why it is over, if it is.
+fn reason(state: u32) -> Option<Reason> {
+    (state & RESET != 0).then(|| Reason::of((state >> REASON) as u8))
+}
+
 /// One end.
 pub(crate) struct Conn {
     inbox: AtomicCell<Option<Box<Pieces>>>,
@@ -173,11 +178,21 @@ impl Conn {
 
     /// Why it is over, if it is.
     pub(crate) fn over(&self) -> Option<Reason> {
-        let state = self.state.load(Ordering::Acquire);
-        (state & RESET != 0).then(|| Reason::of((state >> REASON) as u8))
+        reason(self.state.load(Ordering::Acquire))
     }
 
     // ---- the program's side ----
+
+    /// What the reader finds behind all that has come: the end, or why it is over; nothing yet. It is one look at one word: where the end
+    /// came first, it is the end, however soon the connection is over after it.
+    pub(crate) fn behind(&self) -> Option<Result<(), Reason>> {
+        let state = self.state.load(Ordering::Acquire);
+        if state & ENDED != 0 {
+            Some(Ok(()))
+        } else {
+            reason(state).map(Err)
+        }
+    }
 
     /// What has come.
     pub(crate) fn take(&self) -> Option<Box<Pieces>> {
@@ -231,6 +246,30 @@ mod tests {
             [6, whole, 2 * SMALL]
         );
         assert!(conn.take().is_none());
+    }
+
+    /// A peer that ends its connection and then its network: the reader sees the end, whenever it looks.
+    #[test]
+    fn an_end_before_a_reset_is_an_end() {
+        for _ in 0..5_000 {
+            let conn = conn();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    conn.end();
+                    conn.reset(Reason::PeerLost);
+                });
+                let behind = loop {
+                    match conn.behind() {
+                        Some(behind) => break behind,
+                        None => std::hint::spin_loop(),
+                    }
+                };
+                assert_eq!(behind, Ok(()));
+            });
+        }
+        let conn = conn();
+        conn.reset(Reason::PeerLost);
+        assert_eq!(conn.behind(), Some(Err(Reason::PeerLost)));
     }
 
     #[test]

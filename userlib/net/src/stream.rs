@@ -123,15 +123,15 @@ impl Reader {
             conn.reader.register(context.waker());
         }
         // First what says that no more comes, then what has come: so nothing that came before is passed over.
-        let (ended, over) = (conn.has_ended(), conn.over());
+        let behind = conn.behind();
         if let Some(pieces) = conn.take() {
             self.bulk = matches!(pieces.back(), Some(Piece::Landed(_)));
             (self.pieces, self.at) = (Some(pieces), 0);
             return Poll::Ready(Ok(true));
         }
-        match over {
-            _ if ended => Poll::Ready(Ok(false)),
-            Some(reason) => Poll::Ready(Err(reason.error())),
+        match behind {
+            Some(Ok(())) => Poll::Ready(Ok(false)),
+            Some(Err(reason)) => Poll::Ready(Err(reason.error())),
             None => Poll::Pending,
         }
     }
