@@ -256,7 +256,8 @@ impl Engine {
         let core = held.core.as_deref_mut()?;
         core.take_calls(self);
         let done = what(core, self);
-        if self.put_back(held) {
+        let gone = core.has_gone();
+        if self.put_back(held) || gone {
             self.drive();
         }
         Some(done)

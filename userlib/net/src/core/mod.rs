@@ -77,6 +77,8 @@ pub(crate) struct Core {
     unsure: bool,
     /// Sixteenths of the share of looks that have found something, of 255.
     busy: u32,
+    /// A peer has gone since the last look into the queue, and its connections are still to end.
+    gone: bool,
     stats: NetStats,
     /// The port has ended.
     ended: bool,
@@ -108,6 +110,7 @@ impl Core {
             gathered: Vec::new(),
             unsure: false,
             busy: 0,
+            gone: false,
             stats: NetStats::default(),
             ended: false,
         }
@@ -146,6 +149,7 @@ impl Core {
             if engine.is_turn_over() {
                 self.end_turn();
             }
+            let gone = std::mem::take(&mut self.gone);
             let more = self.receive(engine);
             let found = if more { 255 } else { 0 };
             self.busy = self.busy - self.busy / 16 + found;
@@ -154,8 +158,26 @@ impl Core {
                 // What has just begun is told of from its first look on.
                 self.look_at_peers(engine);
             }
-            if !more && !self.arm(engine) {
+            if more || self.gone {
+                self.gone |= gone;
+            } else if gone {
+                self.lose_gone();
+            } else if !self.arm(engine) {
                 return;
+            }
+        }
+    }
+
+    /// Whether a peer has gone whose connections are still to end.
+    pub(crate) const fn has_gone(&self) -> bool {
+        self.gone
+    }
+
+    /// All that had come since they went is taken: peers that are gone have said no more.
+    fn lose_gone(&mut self) {
+        for at in 0..self.peers.len() {
+            if self.peer(at).is_some_and(|peer| peer.gone) {
+                self.lose(at, Reason::PeerLost);
             }
         }
     }
@@ -315,7 +337,7 @@ impl Core {
             value: value.into(),
             ..peer.header(kind, Id::default())
         };
-        let Some(sender) = &peer.sender else {
+        let Some(sender) = peer.sender.as_ref().filter(|_| !peer.gone) else {
             return;
         };
         match sender.post(header.as_bytes()) {
@@ -356,8 +378,12 @@ impl Core {
             // It is of this peer alone: its import is gone, for one.
             _ => lost.extend(index),
         }
+        // Its last words have landed before it went, and may wait in the queue.
         for at in lost {
-            self.lose(at, Reason::PeerLost);
+            if let Some(peer) = self.peer(at) {
+                let news = !std::mem::replace(&mut peer.gone, true);
+                self.gone |= news;
+            }
         }
         for peer in self.peers.iter_mut().flatten() {
             if peer.address.0 == node {

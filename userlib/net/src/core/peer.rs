@@ -79,6 +79,8 @@ pub(crate) struct Peer {
     pub(crate) flushed: Nanos,
     /// Something is posted that is not known to have landed.
     pub(crate) unsure: bool,
+    /// Something to it has failed, so it is gone. Its connections end when all is taken that it had said.
+    pub(crate) gone: bool,
     pub(crate) last_heard: Nanos,
     pub(crate) probed: Nanos,
     pub(crate) unanswered: u32,
@@ -120,6 +122,7 @@ impl Peer {
             flush: None,
             flushed: now,
             unsure: false,
+            gone: false,
             last_heard: now,
             probed: now,
             unanswered: 0,
@@ -195,7 +198,7 @@ impl Peer {
     /// The next message to post, if it may be posted, with the news of now.
     pub(crate) fn next_to_post(&mut self, load: u8) -> Option<(&[u8], &SharedSender)> {
         let number = self.first.wrapping_add(self.posted as u32);
-        if number.wrapping_sub(self.taken) >= self.limit {
+        if self.gone || number.wrapping_sub(self.taken) >= self.limit {
             return None;
         }
         let sender = self.sender.as_ref()?;
