@@ -6,7 +6,8 @@
 //! The helper is in one of two states. While the application's threads run the card, it only looks in from time to time
 //! ([`Spell`]), and the rings' `ASLEEP` words stay 0: peers call no helper. Once they no longer do, it says that the card sleeps and
 //! blocks until a peer calls, a link ends, a process knocks, or something is due. A thread that is going to block says so
-//! itself ([`SoftCard::rest`]), so that the next message calls the helper at once. The kernel calls it for a socket; so it waits
+//! itself ([`SoftCard::rest`]), so that the next message calls the helper at once, and so does each after it until a thread runs the
+//! card again. The kernel calls it for a socket; so it waits
 //! for that while no thread runs the card, and looks into it from time to time while others do.
 //!
 //! An interrupt for the driver is no call of another thread either: the thread that runs the card attends to it when it has let go of

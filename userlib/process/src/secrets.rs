@@ -1,11 +1,11 @@
 //! Secrets of capabilities, from the kernel's generator.
 //!
-//! A system call for each lease costs more than the rest of giving it. So there are some in stock. They are as secret as the
-//! table of those that were given, which lies in the same memory.
+//! Leases are given by the hundred thousand, and each would be a system call. So there are some in stock. They are as secret as
+//! the table of those that were given, which lies in the same memory.
 
 use std::fmt;
 
-/// Secrets taken from the kernel at once. So many bytes it gives whole, whatever signals come.
+/// Secrets taken from the kernel at once: 256 bytes, which it gives whole, whatever signals come (`getrandom(2)`).
 const STOCK: usize = 32;
 
 /// A stock of them.
