@@ -155,9 +155,8 @@ impl<S: Storage> Links<S> {
     /// Looks at the copies of a link at this time.
     #[inline(never)]
     pub(super) fn ring_at(&mut self, id: NodeId, now: Nanos, at: Nanos) {
-        self.wheel.set(&mut self.hands, u32::from(id.0), now, at);
-        let next = self.wheel.next();
-        self.alarms.settle_earlier(next);
+        let rings = self.wheel.set(&mut self.hands, u32::from(id.0), now, at);
+        self.alarms.settle_earlier(rings);
     }
 
     /// Takes a link whose copies are to be looked at.

@@ -1,8 +1,9 @@
 //! A timing wheel: one alarm for each link, at any time, in constant work.
 //!
-//! Two rings of 64 slots: the first has slots of 8 us, the second of 512 us. An alarm further away than a ring reaches
-//! rings at its end, and is set again by the peer that finds itself called early. An alarm never rings before its time
-//! by more than that, and never after it by more than a slot.
+//! Three rings of 64 slots: slots of 1 us, of 8 us, and of 512 us. A slot of the first is a tenth of the shortest round
+//! trip between two machines, so what is waited for in round trips is not late by one. An alarm stands in the finest
+//! ring that reaches it. One further away than all of them reach rings at the end of the last, and is set again by the
+//! link that finds itself called early. No alarm rings after its time by more than a slot of its ring.
 
 use netvm_abi::Nanos;
 
@@ -10,8 +11,12 @@ use netvm_abi::Nanos;
 const NONE: u32 = u32::MAX;
 /// Slots of a ring: the bits of a word.
 const SLOTS: u64 = 64;
+/// Rings, from fine to coarse.
+const RINGS: usize = 3;
 /// Nanoseconds of a slot of each ring, as powers of two.
-const WIDTHS: [u32; 2] = [13, 19];
+const WIDTHS: [u32; RINGS] = [10, 13, 19];
+/// The last of them.
+const COARSEST: (usize, u32) = (RINGS - 1, WIDTHS[RINGS - 1]);
 
 /// A link's place in the wheel.
 #[derive(Clone, Copy, Debug)]
@@ -66,33 +71,30 @@ impl Ring {
 /// The wheel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wheel {
-    rings: [Ring; 2],
+    rings: [Ring; RINGS],
 }
 
 impl Wheel {
     pub(super) const fn new() -> Self {
         Self {
-            rings: [Ring::EMPTY; 2],
+            rings: [Ring::EMPTY; RINGS],
         }
     }
 
-    /// Sets a link's alarm, unless it rings at that time or earlier anyway.
-    pub(super) fn set(&mut self, hands: &mut [Hand], link: u32, now: Nanos, at: Nanos) {
-        let Some(hand) = hands.get(link as usize).copied() else {
-            return;
-        };
+    /// Sets a link's alarm, unless it rings at that time or earlier anyway. Gives when it rings.
+    pub(super) fn set(&mut self, hands: &mut [Hand], link: u32, now: Nanos, at: Nanos) -> Option<Nanos> {
+        let hand = hands.get(link as usize).copied()?;
         if hand.slot != u8::MAX {
             if hand.at <= at.0 {
-                return;
+                return Some(Nanos(hand.at));
             }
             self.unset(hands, link);
         }
-        let [fine, coarse] = WIDTHS;
-        let near = at.0.saturating_sub(now.0) >> fine < SLOTS - 1;
-        let (which, width) = if near { (0, fine) } else { (1, coarse) };
-        let Some(ring) = self.rings.get_mut(which) else {
-            return;
-        };
+        let away = at.0.saturating_sub(now.0);
+        let reaches = |&(_, width): &(usize, u32)| away >> width < SLOTS - 1;
+        let mut rings = WIDTHS.into_iter().enumerate();
+        let (which, width) = rings.find(reaches).unwrap_or(COARSEST);
+        let ring = self.rings.get_mut(which)?;
         let current = now.0 >> width;
         if ring.occupied == 0 {
             ring.base = current;
@@ -101,14 +103,12 @@ impl Wheel {
         let wanted = (at.0 >> width) + u64::from(at.0 & ((1 << width) - 1) != 0);
         let slot = wanted.clamp(ring.base, ring.base + SLOTS - 1);
         let index = (slot % SLOTS) as usize;
-        let Some(head) = ring.heads.get_mut(index) else {
-            return;
-        };
-        let next = core::mem::replace(head, link);
+        let next = core::mem::replace(ring.heads.get_mut(index)?, link);
         ring.occupied |= 1 << index;
+        let rings = slot << width;
         if let Some(hand) = hands.get_mut(link as usize) {
             *hand = Hand {
-                at: slot << width,
+                at: rings,
                 next,
                 previous: NONE,
                 slot: (which as u64 * SLOTS + index as u64) as u8,
@@ -117,6 +117,7 @@ impl Wheel {
         if let Some(hand) = hands.get_mut(next as usize) {
             hand.previous = link;
         }
+        Some(Nanos(rings))
     }
 
     fn unset(&mut self, hands: &mut [Hand], link: u32) {
@@ -192,6 +193,29 @@ mod tests {
     }
 
     #[test]
+    fn an_alarm_is_late_by_less_than_a_slot_of_the_finest_ring_that_reaches_it() {
+        for (away, slot) in [
+            (300, 10),
+            (62_000, 10),
+            (70_000, 13),
+            (500_000, 13),
+            (600_000, 19),
+            (30_000_000, 19),
+        ] {
+            for now in [0, 999, 5_000, 77_777_777] {
+                let (mut hands, mut wheel) = ([Hand::REST; 1], Wheel::new());
+                let rings = wheel.set(&mut hands, 0, Nanos(now), Nanos(now + away));
+                assert_eq!(rings, wheel.next());
+                let late = rings.map(|rings| rings.0 - (now + away));
+                assert!(
+                    late.is_some_and(|late| late < 1 << slot),
+                    "{away} at {now}: {late:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn an_earlier_alarm_takes_the_place_of_a_later_one() {
         let mut hands = [Hand::REST; 2];
         let mut wheel = Wheel::new();
@@ -239,7 +263,10 @@ mod tests {
                     wanted.insert(link, at);
                 }
             }
-            let late = wanted.values().filter(|&&at| at + (1 << WIDTHS[1]) < now).count();
+            let late = wanted
+                .values()
+                .filter(|&&at| at + (1 << WIDTHS[RINGS - 1]) < now)
+                .count();
             assert_eq!(late, 0, "at {now}");
             assert_eq!(wheel.next().is_some(), !wanted.is_empty());
         }
