@@ -67,6 +67,8 @@ impl Credits {
     /// So many messages may be on the wire at once: what ends a half of them is acknowledged soon, too.
     pub(crate) const fn fits_wire(&mut self, messages: u32) {
         let (quarter, half) = (self.size / 4, messages / 2);
+        // The power of two that is nearest: of 48 to 95 messages, 64.
+        let half = half + half / 3;
         let run = if half < quarter { half } else { quarter };
         self.quarter = match run.checked_ilog2() {
             Some(bits) => (1 << bits) - 1,
@@ -352,6 +354,22 @@ mod tests {
                     assert_eq!(credits.acknowledge(lsn), Some(take));
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_the_wire_holds_has_an_end_that_asks_for_an_acknowledgement() {
+        for messages in 1..=1024u32 {
+            let mut credits = Credits::new(1024, Seq(0));
+            credits.fits_wire(messages);
+            let asks = |from: u32, so_many: u32| {
+                let numbers = from..from + so_many;
+                numbers
+                    .filter(|&number| credits.ends_a_quarter(Seq(number)))
+                    .count()
+            };
+            assert!((0..256).all(|from| asks(from, messages) >= 1), "{messages}");
+            assert!(asks(0, 1024) <= 4096 / messages as usize + 4, "{messages}");
         }
     }
 
