@@ -8,8 +8,8 @@ use anyhow::{Result, ensure};
 use netvm_abi::atomic::{Operand, QueueBlock};
 use netvm_abi::descriptor::Opcode;
 use netvm_abi::{Nanos, StagingId};
-use netvm_nic::Frame;
 use netvm_nic::platform::{DmaId, Platform as _};
+use netvm_nic::{Frame, Timers};
 use std::hint::black_box;
 
 const ROUNDS: u32 = 512;
@@ -202,6 +202,34 @@ pub(super) fn case_acks() -> Result<()> {
     Ok(())
 }
 
+/// A frame that says that one message more is here.
+#[inline(never)]
+fn probe_ack_one(end: &mut End, now: Nanos, frame: &Frame) {
+    black_box(10u8);
+    end.nic.handle_frame(&mut end.board, now, frame);
+}
+
+/// Writes, each of which is acknowledged before the next one.
+#[inline(never)]
+pub(super) fn case_acks_of_one() -> Result<()> {
+    let mut pair = Pair::linked()?;
+    for _ in 0..ROUNDS {
+        pair.source.post(8, 0)?;
+        let now = pair.now;
+        pair.source.nic.handle_doorbells(&mut pair.source.board, now, 16);
+        let (frame, end) = (pair.source.frame()?, &mut pair.destination);
+        end.nic.handle_frame(&mut end.board, now, &frame);
+        let id = end.dma()?;
+        end.nic.handle_dma_done(&mut end.board, now, id, true);
+        // It is delayed, so that it may speak of more.
+        pair.now = now.after(Timers::default().ack_delay);
+        end.nic.handle_timers(&mut end.board, pair.now);
+        let frame = pair.destination.frame()?;
+        probe_ack_one(black_box(&mut pair.source), pair.now, black_box(&frame));
+    }
+    Ok(())
+}
+
 macro_rules! cases {
     ($($name:ident = $opcode:ident,)*) => {
         $(#[inline(never)]
@@ -216,7 +244,8 @@ macro_rules! cases {
         pub fn run() -> Result<()> {
             $($name()?;)*
             case_queued()?;
-            case_acks()
+            case_acks()?;
+            case_acks_of_one()
         }
     };
 }
@@ -235,14 +264,25 @@ cases! {
 }
 
 /// The rows: name, what it is, case, probe.
-const ROWS: [(&str, &str, &str, &str); 25] = [
+const ROWS: [(&str, &str, &str, &str); 26] = [
     (
         "idle",
         "NIC: a look at everything, in vain",
         "case_acks",
         "probe_idle",
     ),
-    ("ack", "NIC: an acknowledgement", "case_acks", "probe_ack"),
+    (
+        "ack",
+        "NIC: an acknowledgement of 32 messages",
+        "case_acks",
+        "probe_ack",
+    ),
+    (
+        "ack_one",
+        "NIC: an acknowledgement of one message",
+        "case_acks_of_one",
+        "probe_ack_one",
+    ),
     (
         "sent",
         "NIC: a staging buffer is free again",

@@ -9,15 +9,18 @@ use super::{Card, CardDevice};
 use crate::node::Node;
 use crate::sim::Sim;
 use crate::timing::CostModel;
-use netvm_abi::Nanos;
 use netvm_abi::atomic::Atomic;
 use netvm_abi::descriptor::Opcode;
-use netvm_abi::wire::{Header, Kind};
+use netvm_abi::wire::{Header, Kind, OwnHeader, Received};
+use netvm_abi::{Geometry, Nanos, NodeId, Seq};
 use netvm_nic::platform::Dma;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Inputs of each kind that a pass of the shipped loop takes before it looks at everything else.
 const PASS: u32 = 16;
+
+/// No acknowledgement speaks of more messages: that is the widest window.
+const MOST: u32 = Geometry::MAX_WINDOW as u32;
 
 /// Where an input lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,19 +37,59 @@ pub(super) struct Waiting {
     instructions: u32,
 }
 
+/// How far another card has said that it has got with this one's messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Said {
+    /// All before this number have landed.
+    landed: Seq,
+    /// The lowest number that it has not received, and so many past it that it has.
+    received: Seq,
+}
+
 /// The line of a card's inputs.
 #[derive(Default)]
-pub(super) struct Line(VecDeque<Waiting>);
+pub(super) struct Line {
+    waiting: VecDeque<Waiting>,
+    said: BTreeMap<NodeId, Said>,
+}
 
 impl Line {
     /// An input has come.
     pub(super) fn push(&mut self, source: Source, instructions: u32) {
-        self.0.push_back(Waiting { source, instructions });
+        self.waiting.push_back(Waiting { source, instructions });
+    }
+
+    /// A frame has come.
+    pub(super) fn push_frame(&mut self, model: &CostModel, frame: &[u8]) {
+        let steps = &model.steps;
+        let instructions = match Header::decode(frame) {
+            Ok(header) if header.kind == Kind::Ack => steps.acknowledgement(self.hears(&header)),
+            Ok(header) => steps.frame(&header),
+            Err(_) => steps.ack_one,
+        };
+        self.push(Source::Frame, instructions);
+    }
+
+    /// An acknowledgement: of how many messages it is the first to speak.
+    fn hears(&mut self, header: &Header) -> u32 {
+        let receipt = OwnHeader::new(header).receipt();
+        let Received { next, beyond, .. } = receipt.requests;
+        let now = Said {
+            landed: header.seq,
+            received: next.plus(beyond.count_ones()),
+        };
+        let Some(before) = self.said.insert(header.source, now) else {
+            return 1;
+        };
+        // One that a later one has overtaken says nothing, and a new life begins anew.
+        let moved = |from: Seq, to: Seq| to.since(from).min(MOST + 1) % (MOST + 1);
+        moved(before.landed, now.landed).max(moved(before.received, now.received))
     }
 
     /// Forgets them.
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.waiting.clear();
+        self.said.clear();
     }
 }
 
@@ -163,11 +206,6 @@ impl Pace {
     }
 }
 
-/// Instructions that this frame will take.
-pub(super) fn of_frame(model: &CostModel, frame: &[u8]) -> u32 {
-    Header::decode(frame).map_or(model.steps.ack, |header| model.steps.frame(&header))
-}
-
 /// A pass of a modelled card: it begins with an input, or hands it to the core when its time has passed. Gives what
 /// [`super::pass`] does: when it wants to be called again, if nothing happens.
 pub(super) fn pass(sim: &Sim, node: &Node, card: &mut Card) -> Option<Nanos> {
@@ -182,7 +220,7 @@ pub(super) fn pass(sim: &Sim, node: &Node, card: &mut Card) -> Option<Nanos> {
         return None;
     };
     if pace.granted.is_none() {
-        let next = node.bus.borrow_mut().line.0.pop_front();
+        let next = node.bus.borrow_mut().line.waiting.pop_front();
         if let Some(next) = next {
             pace.granted = Some(next.source);
             node.works(next.instructions);
@@ -195,7 +233,7 @@ pub(super) fn pass(sim: &Sim, node: &Node, card: &mut Card) -> Option<Nanos> {
     (pace.owed, pace.doing) = (0, Doing::Own);
     let progress = event_loop.poll_once(nic, device);
     device.begins(None);
-    let waits = !node.bus.borrow().line.0.is_empty();
+    let waits = !node.bus.borrow().line.waiting.is_empty();
     let asleep = !waits && !progress.more && event_loop.try_sleep(nic, device);
     device.begins(None);
     let pace = device.pace.as_mut()?;

@@ -1,6 +1,5 @@
 //! Frames between cards: sent, overheard, arriving.
 
-use super::paced::{Source, of_frame};
 use crate::faults::FaultKind;
 use crate::link::Fate;
 use crate::script::Blow;
@@ -220,7 +219,7 @@ pub(crate) fn arrive(sim: &Sim, to: NodeId, frame: Rc<[u8]>) {
     });
     bus.receive.insert(receive.0, frame.clone());
     if let Some(model) = &sim.model {
-        bus.line.push(Source::Frame, of_frame(model, &frame));
+        bus.line.push_frame(model, &frame);
     }
     bus.frames.push_back((receive, frame));
     drop(bus);

@@ -6,6 +6,9 @@ use netvm_abi::wire::{Header, Kind};
 /// The counts, as they are committed.
 const COMMITTED: &str = include_str!("../../../../docs/evaluation/instructions.csv");
 
+/// Messages that an acknowledgement of a stream without loss speaks of first: half of the usual window.
+const ACKED: u32 = 32;
+
 macro_rules! steps {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Instructions of each step; named as the rows of `docs/evaluation/instructions.csv`.
@@ -87,8 +90,10 @@ steps! {
     reply_flush,
     /// Answer to the caller, an atomic.
     reply_atomic,
-    /// An acknowledgement.
+    /// An acknowledgement of [`ACKED`] messages.
     ack,
+    /// An acknowledgement of one.
+    ack_one,
     /// A staging buffer is free again.
     sent,
 }
@@ -109,7 +114,13 @@ impl Steps {
         Self::parse(COMMITTED)
     }
 
-    /// What a frame costs the card that receives it, up to what it starts or answers.
+    /// What a card does with an acknowledgement that speaks first of so many messages: each lets go of a copy and gives a credit back.
+    pub(crate) const fn acknowledgement(&self, messages: u32) -> u32 {
+        let each = self.ack.saturating_sub(self.ack_one) / (ACKED - 1);
+        self.ack_one + each * messages.saturating_sub(1)
+    }
+
+    /// What a frame costs the card that receives it, up to what it starts or answers; that of an acknowledgement that says nothing new.
     pub(crate) const fn frame(&self, header: &Header) -> u32 {
         match header.kind {
             Kind::Write => self.frame_8,
@@ -121,7 +132,7 @@ impl Steps {
             Kind::FlushReply => self.reply_flush,
             // Those that travel while links and imports are made; they are counted with nothing.
             Kind::Control | Kind::Hello | Kind::HelloAck | Kind::Bye | Kind::Error => self.frame_8,
-            Kind::Ack | Kind::Probe => self.ack,
+            Kind::Ack | Kind::Probe => self.ack_one,
         }
     }
 
@@ -162,6 +173,15 @@ impl Steps {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_acknowledgement_costs_by_what_it_says() {
+        let steps = Steps::committed().unwrap();
+        assert_eq!(steps.acknowledgement(0), steps.ack_one);
+        assert_eq!(steps.acknowledgement(1), steps.ack_one);
+        let stream = steps.acknowledgement(ACKED);
+        assert!(stream.abs_diff(steps.ack) < ACKED, "{stream}");
+    }
 
     #[test]
     fn a_missing_or_odd_row_is_named() {
