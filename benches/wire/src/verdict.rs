@@ -110,7 +110,7 @@ pub fn goals(streams: &[Stream], completions: &[Completion], incasts: &[Incast])
             one.setting.case.label(),
             one.setting.round_trip / 1_000
         );
-        goals.push(Goal::at_most(what, one.worst, wanted).not_yet(is_not_yet(one)));
+        goals.push(Goal::at_most(what, one.worst, wanted));
     }
     for one in incasts {
         let at = one.setting;
@@ -136,25 +136,14 @@ pub fn goals(streams: &[Stream], completions: &[Completion], incasts: &[Incast])
     goals
 }
 
-/// Whether the goodput of a stream is not reached yet; `docs/evaluation/wire.md` says why.
+/// Whether the goodput of a stream is not reached yet, or not in each run; `docs/evaluation/wire.md` says why.
 const fn is_out_of_reach(at: &Setting) -> bool {
     let wide = at.window > 64;
-    // Of the longer path a window holds too little.
-    at.round_trip > 10_000
-        || match at.loss {
-            ..=1_000 => false,
-            1_001..=10_000 => wide && at.bytes > 64,
-            10_001..=50_000 => wide,
-            _ => !wide || at.bytes <= 64,
-        }
-}
-
-/// Whether the goal of a completion is not reached yet.
-fn is_not_yet(one: &Completion) -> bool {
-    match one.setting.case {
-        Case::TailWrite => false,
-        Case::Middle | Case::TailFlush | Case::TailAnswer => one.setting.round_trip < 100_000,
+    if at.round_trip > 10_000 {
+        // Of the longer path a window holds too little.
+        return !wide || at.loss > 1_000;
     }
+    !wide && at.loss > 50_000
 }
 
 #[cfg(test)]
