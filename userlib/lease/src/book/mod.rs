@@ -14,6 +14,7 @@ use crate::pool::{FRAME, Part, Pool};
 use crate::stats::ManagerStats;
 use crate::wire::{Answer, Ask, Terms};
 use netvm::{LeaseToken, Nanos, NodeId, PortId};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Keys of allocated parts begin here.
@@ -26,7 +27,7 @@ const STALE: usize = 256;
 const SCARCE: u64 = 8;
 
 /// A client, in one of its lives: a port may be opened again by another process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Client {
     pub(crate) node: NodeId,
     pub(crate) port: PortId,
@@ -96,8 +97,9 @@ struct Area {
     live: BTreeSet<u64>,
     /// Whether the one that counts is exclusive.
     exclusive: bool,
-    /// Leases that are over or were given back, and not yet revoked.
-    stale: BTreeSet<u64>,
+    /// Leases that are over or were given back, and not yet revoked, by their holders: a grant asks for those of others, and one holder
+    /// may have many.
+    stale: BTreeMap<Client, BTreeSet<u64>>,
     /// Wishes for it.
     waiting: BTreeSet<u64>,
 }
@@ -108,13 +110,24 @@ impl Area {
             part,
             live: BTreeSet::new(),
             exclusive: false,
-            stale: BTreeSet::new(),
+            stale: BTreeMap::new(),
             waiting: BTreeSet::new(),
         }
     }
 
     fn conflicts(&self, terms: &Terms) -> bool {
         !self.live.is_empty() && (self.exclusive || terms.exclusive)
+    }
+
+    /// Forgets a lease.
+    fn remove(&mut self, id: u64, holder: Client) {
+        self.live.remove(&id);
+        if let Entry::Occupied(mut theirs) = self.stale.entry(holder) {
+            theirs.get_mut().remove(&id);
+            if theirs.get().is_empty() {
+                theirs.remove();
+            }
+        }
     }
 
     /// No client has it or will have it.
@@ -314,7 +327,12 @@ impl<L> Book<L> {
     pub(crate) fn revoke<C: Card<Lent = L>>(&mut self, card: &mut C, key: u64) -> Result<()> {
         let area = self.areas.get(&key);
         let area = area.ok_or(Error::Refused(Refusal::NoSuchKey))?;
-        let ids = area.live.iter().chain(&area.stale).copied().collect();
+        let ids = area
+            .live
+            .iter()
+            .chain(area.stale.values().flatten())
+            .copied()
+            .collect();
         self.end_all(card, ids)?;
         self.settle(card, key)
     }
@@ -436,9 +454,8 @@ impl<L> Book<L> {
             return Ok(Answer::Refused(Refusal::NoSuchKey));
         };
         let part = area.part;
-        let held = |id: &u64| self.held.get(id).map(|held| held.holder);
-        let others = area.stale.iter().filter(|id| held(id) != Some(wish.client));
-        let others: Vec<u64> = others.copied().collect();
+        let others = area.stale.iter().filter(|(holder, _)| **holder != wish.client);
+        let others: Vec<u64> = others.flat_map(|(_, theirs)| theirs).copied().collect();
         self.end_all(card, others)?;
         let duration = Nanos(wish.terms.duration);
         let lent = loop {
@@ -480,7 +497,7 @@ impl<L> Book<L> {
         let Some(held) = self.held.get_mut(&id) else {
             return Ok(());
         };
-        let key = held.key;
+        let (key, holder) = (held.key, held.holder);
         if let Some(due) = held.due.take() {
             self.due.remove(&(due, id));
             self.stale.insert(id);
@@ -488,7 +505,7 @@ impl<L> Book<L> {
         }
         if let Some(area) = self.areas.get_mut(&key) {
             area.live.remove(&id);
-            area.stale.insert(id);
+            area.stale.entry(holder).or_default().insert(id);
         }
         self.settle(card, key)
     }
@@ -554,8 +571,7 @@ impl<L> Book<L> {
                 }
             };
             if let Some(area) = self.areas.get_mut(&held.key) {
-                area.live.remove(&id);
-                area.stale.remove(&id);
+                area.remove(id, held.holder);
             }
             keys.insert(held.key);
             lent.push(held.lent);
