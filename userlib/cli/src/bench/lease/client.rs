@@ -1,12 +1,12 @@
 //! The process that measures.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use netvm::{NodeId, Port, PortConfig, Region, RemoteSegment};
+use netvm::{NodeId, Port, PortConfig, PortId, Region, RemoteSegment};
 use netvm_lease::{Client, ClientConfig, Result, Wish};
 use netvm_process::SoftNode;
 
-use super::{KEY, LONG, NAME, PART, PATIENCE, PLAIN, PORT, Pair, Ready, Report, Sizes};
+use super::{KEY, LONG, NAME, PART, PATIENCE, PLAIN, PORT, Pair, Ready, Report, SHORT, STRIDE, Sizes};
 use crate::failure::Failure;
 use crate::output;
 
@@ -82,6 +82,65 @@ fn reads(port: &Port, from: &RemoteSegment, into: &Region, count: u32) -> Result
     })
 }
 
+/// Writes of 8 bytes of a port, with one access of another port before each [`STRIDE`] of them. The time of that port's calls does not
+/// count; what both cards do for it does.
+fn writes_beside(
+    port: &Port,
+    to: &RemoteSegment,
+    count: u32,
+    other: impl Fn(u64) -> Result<()>,
+) -> Result<f64> {
+    let mut took = Duration::ZERO;
+    let rounds = count / STRIDE;
+    for round in 0..u64::from(rounds) {
+        other(round)?;
+        let began = Instant::now();
+        for number in 0..u64::from(STRIDE) {
+            to.write(number * 8 % PART, &round.to_le_bytes()).post()?;
+        }
+        took += began.elapsed();
+    }
+    let began = Instant::now();
+    port.flush_remote(to.node())?;
+    took += began.elapsed();
+    Ok(f64::from(rounds * STRIDE) / took.as_secs_f64())
+}
+
+/// One write of a port that is told of its failures, and goes on.
+fn write_anyway(to: &RemoteSegment, number: u64) -> Result<()> {
+    loop {
+        match to.write(number * 8 % PART, &number.to_le_bytes()).post() {
+            Ok(_) => return Ok(()),
+            // Of one before it: nothing was sent now.
+            Err(netvm::Error::Failed(_) | netvm::Error::FailuresLost { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// An honest port beside one whose lease is over, and beside one that has a right to what it does.
+fn beside_illegal(
+    node: &SoftNode,
+    (port, lease): (&Port, &RemoteSegment),
+    manager: (NodeId, PortId),
+    sizes: &Sizes,
+) -> Result<(Pair, u64)> {
+    let stray = Port::open(&node.node(), PortConfig::default())?;
+    let plain = stray.import(manager.0, manager.1, PLAIN, PATIENCE)?;
+    let mut stray = Client::connect(stray, manager, NAME, ClientConfig::default().patience(PATIENCE))?;
+    let over = stray.acquire(KEY, Wish::read_write(SHORT))?;
+    std::thread::sleep(2 * SHORT);
+    let count = sizes.operations;
+    let pair = side_by_side(
+        sizes,
+        "writes beside illegal accesses",
+        &mut (),
+        |()| writes_beside(port, lease, count, |number| write_anyway(&over, number)),
+        |()| writes_beside(port, lease, count, |number| write_anyway(&plain, number)),
+    )?;
+    Ok((pair, stray.port().stats().failures))
+}
+
 fn measured(node: &SoftNode, ready: &Ready, sizes: &Sizes) -> Result<Report> {
     let port = Port::open(&node.node(), PortConfig::default())?;
     let manager = (NodeId(ready.node), PORT);
@@ -123,6 +182,7 @@ fn measured(node: &SoftNode, ready: &Ready, sizes: &Sizes) -> Result<Report> {
         |()| reads(client.port(), &lease, &into, count),
         |()| reads(client.port(), &plain, &into, count),
     )?;
+    let (honest, refused) = beside_illegal(node, (client.port(), &lease), manager, sizes)?;
     let count = sizes.grants;
     let grants = side_by_side(
         sizes,
@@ -172,6 +232,8 @@ fn measured(node: &SoftNode, ready: &Ready, sizes: &Sizes) -> Result<Report> {
         extensions,
         writes,
         reads,
+        honest,
+        refused,
         grants,
         turns,
     })

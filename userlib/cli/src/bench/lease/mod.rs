@@ -31,6 +31,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Longer than any measurement.
 const LONG: Duration = Duration::from_secs(3600);
 
+/// The lease of the port that goes on after its end.
+const SHORT: Duration = Duration::from_millis(5);
+/// Writes of an honest port for each access of another one beside it.
+const STRIDE: u32 = 50;
+
 /// What the server says on its standard output.
 #[derive(Serialize, Deserialize)]
 struct Ready {
@@ -85,6 +90,11 @@ struct Report {
     /// Writes and reads of 8 bytes under a lease, beside the same through an import.
     writes: Pair,
     reads: Pair,
+    /// Writes of 8 bytes of one port while another one of the same card writes under a lease that is over, beside the same while that port
+    /// may write.
+    honest: Pair,
+    /// Failures that the other port was told of.
+    refused: u64,
     /// Grants, one after the other, beside requests that do nothing.
     grants: Pair,
     /// A grant and its relinquishment, beside two requests that do nothing.
@@ -114,6 +124,7 @@ impl Report {
         let goals = [
             (&self.writes, 0.99, "8 B writes under a lease"),
             (&self.reads, 0.99, "8 B reads under a lease"),
+            (&self.honest, 0.99, "8 B writes beside illegal accesses"),
             (&self.grants, 0.9, "grants"),
         ];
         let missed = goals.into_iter().filter(|(pair, least, _)| pair.ratio < *least);
@@ -125,6 +136,9 @@ impl Report {
                 )
             })
             .collect();
+        if self.refused == 0 {
+            self.missed.push("no illegal access was refused".to_owned());
+        }
         self.ok = self.missed.is_empty();
     }
 
@@ -148,6 +162,12 @@ impl Report {
                 "8 B reads under a lease",
                 &self.reads,
                 "without",
+                "wanted >= 0.99",
+            ),
+            (
+                "8 B writes, others illegal",
+                &self.honest,
+                "others legal",
                 "wanted >= 0.99",
             ),
             (
