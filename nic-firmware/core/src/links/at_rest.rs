@@ -3,7 +3,8 @@
 //! An end takes a window from a link when nothing of that direction is under way, as far as it knows, and needs not tell the other
 //! end:
 //!
-//! - **To send**: all that has left has ended, all answers to it are here, and no command holds a credit.
+//! - **To send**: all that has left has ended, all answers that are waited for are here, and no command holds a credit. Word of a failed
+//!   write is not waited for: what of it is still on its way is taken in the order of its numbers, and is sent again until then.
 //! - **To receive**: all that is known to have been sent has ended, and each answer to it has been received.
 //!
 //! What comes late is judged by its number alone. A message that comes again lies before the window, and is acknowledged again; a

@@ -54,8 +54,9 @@ impl Answers {
         }
     }
 
-    /// Takes note of a number, of which `most` may be out. Whether it is new; nothing, if no honest card sends it now. A link at rest
-    /// has no bits, and needs none: what comes then has come before.
+    /// Takes note of a number, of which `most` may be out. Whether it is new; nothing, if no honest card sends it now, or there is no
+    /// bit for it. A link at rest has no bits: it takes what comes in order. Only word of failed writes, which are not waited for, can come
+    /// otherwise; that is sent again, as if the wire had lost it.
     #[inline]
     fn take(&mut self, number: Seq, most: u32, bits: &mut [u64]) -> Option<bool> {
         if number == self.next && number == self.end {

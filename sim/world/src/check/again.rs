@@ -4,7 +4,7 @@
 //! The other checkers judge it once: [`Again::filter`] keeps the repetitions from them. That nothing *acts* twice is
 //! theirs to see: in memory, in counts, in answers.
 
-use super::message::{ACK, Message, NUMBERED};
+use super::message::{ACK, Message, NUMBER, answer_number};
 use crate::seen::{Seen, digest};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +13,6 @@ type Lane = (u16, u16, bool);
 
 /// Numbers of a lane that are remembered behind the latest: more than a card may have on its way.
 const KEPT: u32 = 4096;
-/// Where an answer has its number: word 10.
-const NUMBER: usize = 40;
 
 /// One life of a link, in one direction.
 #[derive(Debug, Default)]
@@ -42,10 +40,8 @@ fn word(frame: &[u8], at: usize) -> u32 {
 fn kept(frame: &[u8], message: &Message) -> Option<(Lane, (u32, u32), u32)> {
     let number = if message.windowed() {
         message.seq
-    } else if message.flags & NUMBERED != 0 {
-        word(frame, NUMBER)
     } else {
-        return None;
+        answer_number(frame)?
     };
     let lane = (message.source, message.destination, !message.windowed());
     Some((lane, (message.source_life, message.destination_life), number))

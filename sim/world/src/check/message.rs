@@ -59,6 +59,17 @@ fn pair(bytes: &[u8], index: usize) -> u64 {
     u64::from(word(bytes, index)) | u64::from(word(bytes, index + 1)) << 32
 }
 
+/// Where an answer has its number, and an acknowledgement that of the next one: word 10.
+pub(crate) const NUMBER: usize = 40;
+
+/// The number of an answer that has one of its own.
+pub(crate) fn answer_number(frame: &[u8]) -> Option<u32> {
+    let (kind, flags) = (*frame.get(3)?, *frame.get(4)?);
+    let bytes = frame.get(NUMBER..NUMBER + 4)?;
+    let number = u32::from_le_bytes(bytes.try_into().ok()?);
+    (kind >= 16 && flags & NUMBERED != 0).then_some(number)
+}
+
 impl Message {
     /// Reads a message; nothing when it is none.
     pub(crate) fn read(bytes: &[u8]) -> Option<Self> {

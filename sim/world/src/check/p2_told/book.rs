@@ -12,11 +12,14 @@ const KEPT: usize = 256;
 
 /// A record that a port must find in its error ring, since when.
 pub(super) struct Owed {
+    /// The message that has failed.
+    pub(super) of: Asked,
     pub(super) since: Nanos,
     pub(super) record: ErrorRecord,
     /// Its address is the receiver's choice.
     pub(super) anywhere: bool,
-    /// Its port was not about to close, after which the card tells nothing.
+    /// Its port was not about to close, after which the card tells nothing, and no answer that left before is missing: a link at rest
+    /// takes none out of order, as if the wire had lost it.
     pub(super) must: bool,
 }
 

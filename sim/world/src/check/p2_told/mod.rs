@@ -10,18 +10,20 @@
 //! An `Error` frame without a number that the wire brings twice is told twice: the cards do not look for that.
 
 mod book;
+mod order;
 #[cfg(test)]
 mod tests;
 
 use super::ledger::{Direction, Entry, Stage};
 use super::message::{
-    ATOMIC_REPLY, ERROR, FLUSH_REPLY, HEAD, Message, NUMBERED, Posted, READ_REPLY, REGARDLESS,
+    ATOMIC_REPLY, ERROR, FLUSH_REPLY, HEAD, Message, Posted, READ_REPLY, REGARDLESS, answer_number,
 };
 use super::{Checker, Ledger, Limits, News, Promise, Verdict};
 use crate::seen::{Counts, Ending, Seen, Stored, digest};
 use book::{Answer, Book, Owed, Trip, Wait};
 use netvm_abi::port_area::ErrorRecord;
 use netvm_abi::{Epoch, Nanos, NodeId, OpId, PortId, Status, VirtAddr};
+use order::Order;
 use std::collections::BTreeMap;
 
 /// A port of a node.
@@ -49,6 +51,8 @@ fn tells_of(record: &ErrorRecord, from: NodeId, command: &Posted) -> bool {
 pub(super) struct Told {
     limits: Limits,
     books: BTreeMap<At, Book>,
+    /// Numbered answers on their way, by the nodes that they go from and to.
+    answers: BTreeMap<Direction, Order>,
     /// Until when a card is switched off.
     paused: BTreeMap<NodeId, Nanos>,
 }
@@ -59,6 +63,7 @@ impl Told {
         Self {
             limits,
             books: BTreeMap::new(),
+            answers: BTreeMap::new(),
             paused: BTreeMap::new(),
         }
     }
@@ -89,11 +94,26 @@ impl Told {
         }
     }
 
+    /// A frame has left that may have a number among answers.
+    fn sent(&mut self, frame: &[u8]) {
+        let Some((number, answer)) = answer_number(frame).zip(Message::read(frame)) else {
+            return;
+        };
+        let lane = (answer.source, answer.destination);
+        let lives = (answer.source_life, answer.destination_life);
+        self.answers.entry(lane).or_default().leaves(lives, number);
+    }
+
     /// A frame has arrived that says how a message has ended.
     fn arrived(&mut self, now: Nanos, frame: &[u8], ledger: &Ledger) {
         let Some(answer) = Message::read(frame) else {
             return;
         };
+        let number = answer_number(frame);
+        let in_order = number.is_none_or(|number| {
+            let order = self.answers.get_mut(&(answer.source, answer.destination));
+            order.is_none_or(|order| order.arrives(number))
+        });
         if !matches!(answer.kind, ERROR | READ_REPLY | ATOMIC_REPLY | FLUSH_REPLY) {
             return;
         }
@@ -117,16 +137,20 @@ impl Told {
             return;
         }
         // One that comes twice may be told of twice, or not: the card may be busy with something else by then.
-        let is_first = book
-            .heard
-            .insert((answer.source, answer.destination_life, answer.seq));
+        let of = (answer.source, answer.destination_life, answer.seq);
+        let is_first = book.heard.insert(of);
+        let must = in_order && !book.ending;
         // A card takes one that is numbered once, however often it comes.
-        if !is_first && answer.flags & NUMBERED != 0 {
+        if !is_first && number.is_some() {
+            if let Some(owed) = book.owed.iter_mut().find(|owed| owed.of == of && !owed.must) {
+                (owed.since, owed.must) = (now, must);
+            }
             return;
         }
         // Of one that is long over the ledger knows nothing.
         let sent = entry.map_or(&answer, |entry| &entry.message);
         book.owed.push(Owed {
+            of,
             since: now,
             record: ErrorRecord {
                 op: OpId(sent.op),
@@ -137,7 +161,7 @@ impl Told {
                 address: VirtAddr(sent.address),
             },
             anywhere: sent.appends() || entry.is_none(),
-            must: is_first && !book.ending,
+            must: is_first && must,
         });
     }
 
@@ -159,6 +183,7 @@ impl Told {
                     continue;
                 }
                 book.owed.push(Owed {
+                    of: (peer, entry.message.source_life, entry.message.seq),
                     since: now,
                     record: ErrorRecord {
                         op: OpId(entry.op),
@@ -369,6 +394,7 @@ impl Checker for Told {
                     book.posted(words, Posted::read(words).carrying(*inline));
                 }
             }
+            Seen::Sent { frame } => self.sent(frame),
             Seen::Arrived { frame, .. } => self.arrived(now, frame, ledger),
             Seen::DmaMoved {
                 node,

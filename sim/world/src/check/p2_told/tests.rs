@@ -4,7 +4,7 @@ use super::*;
 use crate::seen::{Place, Way};
 use netvm_abi::descriptor::{Command, CommandFlags, Opcode};
 use netvm_abi::wire::{Header, Kind, MessageFlags};
-use netvm_abi::{ByteLen, Incarnation, Ppn, ReplySlot, Seq};
+use netvm_abi::{ByteLen, CapabilitySlot, Incarnation, Ppn, ReplySlot, Seq};
 
 const PEER: NodeId = NodeId(1);
 const THERE: PortId = PortId(4);
@@ -128,6 +128,37 @@ fn after(more: &[Seen], at: u64) -> Verdict {
 }
 
 const LATE: u64 = 1_011;
+
+#[test]
+fn word_that_comes_out_of_order_is_owed_when_it_comes_again() {
+    let numbered = |op, number| {
+        let mut header = says(Kind::Error, op, Status::Revoked);
+        header.flags = MessageFlags::NUMBERED;
+        header.capability = CapabilitySlot(number);
+        header
+    };
+    let leaves = |header: Header| Seen::Sent {
+        frame: header.encode().to_vec().into(),
+    };
+    let closes = Seen::PortClosed {
+        node: NODE,
+        port: PORT,
+    };
+    let (first, second) = (numbered(1, 50), numbered(2, 51));
+    let early = [leaves(first), leaves(second), comes(second, b"")];
+    // A link at rest does not take it.
+    assert_eq!(after(&early, LATE), Ok(()));
+    assert_eq!(after(&[&early[..], &[closes.clone()]].concat(), LATE), Ok(()));
+    let one = told(record(1, Status::Revoked));
+    let again = [&early[..], &[comes(first, b""), one, comes(second, b"")]].concat();
+    caught(after(&again, LATE), "has not been told for");
+    caught(
+        after(&[&again[..], &[closes.clone()]].concat(), LATE),
+        "was not told how operation 0x2",
+    );
+    let two = told(record(2, Status::Revoked));
+    assert_eq!(after(&[&again[..], &[two, closes]].concat(), LATE), Ok(()));
+}
 
 #[test]
 fn a_refused_write_is_told_of_once_and_as_it_was_posted() {
