@@ -27,11 +27,20 @@ const STALE: usize = 256;
 const SCARCE: u64 = 8;
 
 /// A client, in one of its lives: a port may be opened again by another process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Client {
     pub(crate) node: NodeId,
     pub(crate) port: PortId,
     pub(crate) life: u32,
+}
+
+/// A client, as a key.
+type Holder = (NodeId, PortId, u32);
+
+impl Client {
+    const fn holder(self) -> Holder {
+        (self.node, self.port, self.life)
+    }
 }
 
 /// What lends memory, and ends that: the manager's port.
@@ -99,7 +108,7 @@ struct Area {
     exclusive: bool,
     /// Leases that are over or were given back, and not yet revoked, by their holders: a grant asks for those of others, and one holder
     /// may have many.
-    stale: BTreeMap<Client, BTreeSet<u64>>,
+    stale: BTreeMap<Holder, BTreeSet<u64>>,
     /// Wishes for it.
     waiting: BTreeSet<u64>,
 }
@@ -122,7 +131,7 @@ impl Area {
     /// Forgets a lease.
     fn remove(&mut self, id: u64, holder: Client) {
         self.live.remove(&id);
-        if let Entry::Occupied(mut theirs) = self.stale.entry(holder) {
+        if let Entry::Occupied(mut theirs) = self.stale.entry(holder.holder()) {
             theirs.get_mut().remove(&id);
             if theirs.get().is_empty() {
                 theirs.remove();
@@ -454,7 +463,8 @@ impl<L> Book<L> {
             return Ok(Answer::Refused(Refusal::NoSuchKey));
         };
         let part = area.part;
-        let others = area.stale.iter().filter(|(holder, _)| **holder != wish.client);
+        let asks = wish.client.holder();
+        let others = area.stale.iter().filter(|(holder, _)| **holder != asks);
         let others: Vec<u64> = others.flat_map(|(_, theirs)| theirs).copied().collect();
         self.end_all(card, others)?;
         let duration = Nanos(wish.terms.duration);
@@ -505,7 +515,7 @@ impl<L> Book<L> {
         }
         if let Some(area) = self.areas.get_mut(&key) {
             area.live.remove(&id);
-            area.stale.entry(holder).or_default().insert(id);
+            area.stale.entry(holder.holder()).or_default().insert(id);
         }
         self.settle(card, key)
     }
