@@ -140,7 +140,7 @@ fn word_that_comes_out_of_order_is_owed_when_it_comes_again() {
     let leaves = |header: Header| Seen::Sent {
         frame: header.encode().to_vec().into(),
     };
-    let closes = Seen::PortClosed {
+    let closes = || Seen::PortClosed {
         node: NODE,
         port: PORT,
     };
@@ -148,16 +148,16 @@ fn word_that_comes_out_of_order_is_owed_when_it_comes_again() {
     let early = [leaves(first), leaves(second), comes(second, b"")];
     // A link at rest does not take it.
     assert_eq!(after(&early, LATE), Ok(()));
-    assert_eq!(after(&[&early[..], &[closes.clone()]].concat(), LATE), Ok(()));
+    assert_eq!(after(&[&early[..], &[closes()]].concat(), LATE), Ok(()));
     let one = told(record(1, Status::Revoked));
     let again = [&early[..], &[comes(first, b""), one, comes(second, b"")]].concat();
     caught(after(&again, LATE), "has not been told for");
     caught(
-        after(&[&again[..], &[closes.clone()]].concat(), LATE),
+        after(&[&again[..], &[closes()]].concat(), LATE),
         "was not told how operation 0x2",
     );
     let two = told(record(2, Status::Revoked));
-    assert_eq!(after(&[&again[..], &[two, closes]].concat(), LATE), Ok(()));
+    assert_eq!(after(&[&again[..], &[two, closes()]].concat(), LATE), Ok(()));
 }
 
 #[test]
