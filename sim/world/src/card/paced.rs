@@ -11,10 +11,10 @@ use crate::sim::Sim;
 use crate::timing::CostModel;
 use netvm_abi::atomic::Atomic;
 use netvm_abi::descriptor::Opcode;
-use netvm_abi::wire::{Header, Kind, OwnHeader, Received};
-use netvm_abi::{Geometry, Nanos, NodeId, Seq};
+use netvm_abi::wire::{Header, Kind, OwnHeader};
+use netvm_abi::{Geometry, Incarnation, Nanos, NodeId, Seq};
 use netvm_nic::platform::Dma;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Inputs of each kind that a pass of the shipped loop takes before it looks at everything else.
 const PASS: u32 = 16;
@@ -37,13 +37,37 @@ pub(super) struct Waiting {
     instructions: u32,
 }
 
-/// How far another card has said that it has got with this one's messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How far another card has said that it has got with this one's messages, in a life of their link.
+#[derive(Debug)]
 struct Said {
+    life: Incarnation,
     /// All before this number have landed.
     landed: Seq,
-    /// The lowest number that it has not received, and so many past it that it has.
-    received: Seq,
+    /// The lowest number that it has not received.
+    next: Seq,
+    /// Numbers past that which it has.
+    beyond: BTreeSet<u32>,
+}
+
+impl Said {
+    /// Takes in an acknowledgement: of how many messages it is the first to speak.
+    fn hears(&mut self, header: &Header) -> u32 {
+        let received = OwnHeader::new(header).receipt().requests;
+        let ahead = |from: Seq, to: Seq| Some(to.since(from)).filter(|&ahead| ahead <= MOST).unwrap_or(0);
+        let landed = ahead(self.landed, header.seq);
+        self.landed = self.landed.plus(landed);
+        let mut new = 0;
+        for _ in 0..ahead(self.next, received.next) {
+            new += u32::from(!self.beyond.remove(&self.next.0));
+            self.next = self.next.plus(1);
+        }
+        for bit in (0..u64::BITS).filter(|bit| received.beyond >> bit & 1 != 0) {
+            let number = received.from.plus(bit);
+            let is_past = ahead(self.next, number) > 0;
+            new += u32::from(is_past && self.beyond.insert(number.0));
+        }
+        landed.max(new)
+    }
 }
 
 /// The line of a card's inputs.
@@ -72,18 +96,20 @@ impl Line {
 
     /// An acknowledgement: of how many messages it is the first to speak.
     fn hears(&mut self, header: &Header) -> u32 {
-        let receipt = OwnHeader::new(header).receipt();
-        let Received { next, beyond, .. } = receipt.requests;
-        let now = Said {
-            landed: header.seq,
-            received: next.plus(beyond.count_ones()),
-        };
-        let Some(before) = self.said.insert(header.source, now) else {
-            return 1;
-        };
-        // One that a later one has overtaken says nothing, and a new life begins anew.
-        let moved = |from: Seq, to: Seq| to.since(from).min(MOST + 1) % (MOST + 1);
-        moved(before.landed, now.landed).max(moved(before.received, now.received))
+        let life = header.source_incarnation;
+        match self.said.get_mut(&header.source) {
+            Some(said) if said.life == life => said.hears(header),
+            _ => {
+                let said = Said {
+                    life,
+                    landed: header.seq,
+                    next: OwnHeader::new(header).receipt().requests.next,
+                    beyond: BTreeSet::new(),
+                };
+                self.said.insert(header.source, said);
+                1
+            }
+        }
     }
 
     /// Forgets them.
@@ -249,4 +275,49 @@ pub(super) fn pass(sim: &Sim, node: &Node, card: &mut Card) -> Option<Nanos> {
     }
     node.kick(sim, Nanos(0));
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use netvm_abi::wire::{Receipt, Received};
+
+    #[test]
+    fn an_acknowledgement_is_the_first_to_speak_of_what_none_before_has() {
+        let mut line = Line::default();
+        let mut hears = |(source, life): (u16, u32), landed: u32, next: u32, from: u32, beyond: u64| {
+            let mut header = Header::new(Kind::Ack, NodeId(source), NodeId(0));
+            (header.seq, header.source_incarnation) = (Seq(landed), Incarnation(life));
+            let requests = Received {
+                next: Seq(next),
+                from: Seq(from),
+                beyond,
+            };
+            header.set_receipt(&Receipt {
+                requests,
+                ..Receipt::default()
+            });
+            line.hears(&header)
+        };
+        let one = (1, 5);
+        assert_eq!(
+            hears(one, 100, 100, 101, 0),
+            1,
+            "nothing is known before the first"
+        );
+        assert_eq!(hears(one, 132, 132, 133, 0), 32);
+        assert_eq!(hears(one, 132, 132, 133, 0b111), 3, "past a gap");
+        assert_eq!(hears((2, 5), 500, 500, 501, 0), 1, "another card");
+        assert_eq!(hears(one, 132, 132, 200, 0b11), 2, "of others, further on");
+        assert_eq!(hears(one, 132, 132, 133, 0b1111), 1, "all but one were spoken of");
+        assert_eq!(
+            hears(one, 132, 137, 138, 0),
+            1,
+            "the gap is filled, and nothing has landed"
+        );
+        assert_eq!(hears(one, 135, 135, 136, 0), 3, "three have");
+        assert_eq!(hears(one, 133, 133, 134, 0), 0, "a later one has overtaken it");
+        assert_eq!(hears(one, 137, 137, 138, 0), 2, "which has not set it back");
+        assert_eq!(hears((1, 6), 7, 7, 8, 0), 1, "another life");
+    }
 }

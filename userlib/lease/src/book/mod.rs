@@ -34,11 +34,11 @@ pub(crate) struct Client {
     pub(crate) life: u32,
 }
 
-/// A client, as a key.
+/// A client in its life, as a key.
 type Holder = (NodeId, PortId, u32);
 
 impl Client {
-    const fn holder(self) -> Holder {
+    const fn key(self) -> Holder {
         (self.node, self.port, self.life)
     }
 }
@@ -131,7 +131,7 @@ impl Area {
     /// Forgets a lease.
     fn remove(&mut self, id: u64, holder: Client) {
         self.live.remove(&id);
-        if let Entry::Occupied(mut theirs) = self.stale.entry(holder.holder()) {
+        if let Entry::Occupied(mut theirs) = self.stale.entry(holder.key()) {
             theirs.get_mut().remove(&id);
             if theirs.get().is_empty() {
                 theirs.remove();
@@ -463,7 +463,7 @@ impl<L> Book<L> {
             return Ok(Answer::Refused(Refusal::NoSuchKey));
         };
         let part = area.part;
-        let asks = wish.client.holder();
+        let asks = wish.client.key();
         let others = area.stale.iter().filter(|(holder, _)| **holder != asks);
         let others: Vec<u64> = others.flat_map(|(_, theirs)| theirs).copied().collect();
         self.end_all(card, others)?;
@@ -515,7 +515,7 @@ impl<L> Book<L> {
         }
         if let Some(area) = self.areas.get_mut(&key) {
             area.live.remove(&id);
-            area.stale.entry(holder.holder()).or_default().insert(id);
+            area.stale.entry(holder.key()).or_default().insert(id);
         }
         self.settle(card, key)
     }
