@@ -138,10 +138,12 @@ pub(in super::super) fn semaphore_begun(env: &Env) -> Outcome {
     })
 }
 
-/// Signals until one has found a waiter, or there is none to find: another one's signal may have come to it.
-fn signalled(env: &Env, port: &Port, queue: &WaitQueue, mut none: impl FnMut() -> bool) -> Outcome {
+/// Signals until it is enough. One signal may come to a waiter that was dropped before, and from there to none, because the one that it
+/// is for does not stand in the queue yet.
+fn signal_until(env: &Env, port: &Port, queue: &WaitQueue, mut enough: impl FnMut() -> bool) -> Outcome {
     let deadline = env.deadline(port);
-    while !queue.signal()? && !none() {
+    while !enough() {
+        queue.signal()?;
         pass(port, Duration::from_micros(20))?;
         deadline.check()?;
     }
@@ -159,7 +161,7 @@ pub(in super::super) fn queue_begun(env: &Env) -> Outcome {
             let pending = waits.begin_wait();
             waits = match round % 3 {
                 0 => {
-                    signalled(env, &ports[1], &signals, || pending.is_done())?;
+                    signal_until(env, &ports[1], &signals, || pending.is_done())?;
                     let (waits, woken) = ports[0].block_on_for(pending, env.patience)??;
                     due_here!(env, woken == Woken::Signal, "round {round}: a queue was reset");
                     waits
@@ -168,12 +170,11 @@ pub(in super::super) fn queue_begun(env: &Env) -> Outcome {
                     // Its signal finds no other that waits.
                     drop(pending);
                     let mut looks = 0..50;
-                    signalled(env, &ports[1], &signals, || looks.next().is_none())?;
+                    signal_until(env, &ports[1], &signals, || looks.next().is_none())?;
                     queue(env, &ports[0], 1, "queue")?
                 }
                 _ => {
-                    signalled(env, &ports[1], &signals, || pending.is_done())?;
-                    until_done(env, &ports[0], &pending)?;
+                    signal_until(env, &ports[1], &signals, || pending.is_done())?;
                     drop(pending);
                     queue(env, &ports[0], 1, "queue")?
                 }
