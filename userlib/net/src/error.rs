@@ -4,6 +4,16 @@ use crate::wire::Reason;
 use std::fmt;
 use std::io::{self, ErrorKind};
 
+const LEFT: &str = "the process at the other end has ended its network, with the connection open";
+
+/// Whether this error of a stream says that the other end's network has ended in an orderly way ([`Net::leave`](crate::Net::leave), or
+/// its last handle was dropped) with the stream open. All that was written to the stream there has come before this.
+#[must_use]
+pub fn has_left(error: &io::Error) -> bool {
+    let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<Cause>());
+    cause.is_some_and(|cause| cause.text == LEFT)
+}
+
 /// What an [`io::Error`] of this crate carries: a sentence, and the library's error if there is one.
 #[derive(Debug)]
 struct Cause {
@@ -72,6 +82,7 @@ impl Reason {
                 ErrorKind::ConnectionReset,
                 "the process at the other end has ended, or the way to it is lost",
             ),
+            Self::Left => (ErrorKind::ConnectionReset, LEFT),
             Self::Closed => (
                 ErrorKind::NotConnected,
                 "the port of this network is closed, or its card has ended",

@@ -107,6 +107,7 @@ mod wire;
 
 pub use address::{Address, NotAnAddress};
 pub use config::{NetConfig, Way};
+pub use error::has_left;
 pub use listener::Listener;
 pub use net::Net;
 pub use stats::NetStats;

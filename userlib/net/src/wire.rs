@@ -177,6 +177,8 @@ pub(crate) enum Reason {
     TimedOut = 10,
     /// The node cannot be reached.
     Unreachable = 11,
+    /// The other network has ended in an orderly way: all that was written there has left before this.
+    Left = 12,
 }
 
 impl Reason {
@@ -192,6 +194,7 @@ impl Reason {
             9 => Self::NotAdmitted,
             10 => Self::TimedOut,
             11 => Self::Unreachable,
+            12 => Self::Left,
             _ => Self::Reset,
         }
     }

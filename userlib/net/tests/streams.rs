@@ -1,6 +1,6 @@
 //! Streams between two nodes of the software card.
 
-use netvm_net::{Address, Net, NetConfig, Stream, Way};
+use netvm_net::{Address, Net, NetConfig, Stream, Way, has_left};
 use netvm_process::SoftNode;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -12,7 +12,7 @@ use std::time::Duration;
 struct Two {
     server: Net,
     client: Net,
-    _nodes: [SoftNode; 2],
+    nodes: [SoftNode; 2],
 }
 
 fn two_with(server: NetConfig, client: NetConfig) -> Two {
@@ -24,7 +24,7 @@ fn two_with(server: NetConfig, client: NetConfig) -> Two {
     Two {
         server: Net::open(&nodes[0].node(), server).unwrap(),
         client: Net::open(&nodes[1].node(), client).unwrap(),
-        _nodes: nodes,
+        nodes,
     }
 }
 
@@ -299,7 +299,7 @@ fn a_network_that_ends_resets_its_connections() {
     let Two {
         server,
         client: net,
-        _nodes,
+        nodes: _nodes,
     } = two;
     drop((server, _kept));
     assert_eq!(
@@ -314,6 +314,28 @@ fn a_network_that_ends_resets_its_connections() {
         }
     };
     assert_eq!(end, ErrorKind::ConnectionReset);
+}
+
+/// What was said before is read first, either way.
+#[test]
+fn a_network_that_leaves_is_told_from_one_that_is_lost() {
+    for leaves in [true, false] {
+        let two = two();
+        let (mut server, mut client) = two.pair();
+        server.write_all(b"last words").unwrap();
+        let mut words = [0; 10];
+        if leaves {
+            two.server.leave();
+            client.read_exact(&mut words).unwrap();
+        } else {
+            client.read_exact(&mut words).unwrap();
+            assert!(two.nodes[0].kill(two.server.port()));
+        }
+        assert_eq!(&words, b"last words");
+        let end = client.read(&mut [0]).unwrap_err();
+        assert_eq!(end.kind(), ErrorKind::ConnectionReset);
+        assert_eq!(has_left(&end), leaves, "{end}");
+    }
 }
 
 /// A large write asks the other end for memory, which a program that is in no call may not answer. The bytes leave all the same.
@@ -342,7 +364,7 @@ fn bytes_that_are_still_to_be_read_are_waited_for() {
         let Two {
             server,
             client,
-            _nodes,
+            nodes: _nodes,
         } = two();
         let mut listener = server.listen(0).unwrap();
         let mut stream = client.connect(listener.local_address()).unwrap();

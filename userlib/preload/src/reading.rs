@@ -230,6 +230,9 @@ impl Reading {
 impl From {
     /// Reads how many bytes come over TCP before the stream's.
     ///
+    /// An end that moves says so before all else it says by the stream. If its process has ended in an orderly way, and it has said
+    /// nothing, it has not moved: the stream came when the program had closed the connection, or was about to end.
+    ///
     /// # Errors
     /// The stream was reset.
     fn hear(&mut self, context: &Context<'_>) -> io::Result<()> {
@@ -243,6 +246,9 @@ impl From {
                     if self.have == Word::BYTES {
                         self.before = Some(network::word(&self.word).before.get());
                     }
+                }
+                Poll::Ready(Err(error)) if self.have == 0 && netvm_net::has_left(&error) => {
+                    self.before = Some(Word::STAYS);
                 }
                 Poll::Ready(Err(error)) => return Err(error),
             }

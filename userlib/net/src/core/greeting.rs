@@ -222,13 +222,13 @@ impl Core {
         let end = engine.port.now().0 + engine.config.linger.as_nanos() as u64;
         self.listeners.clear();
         self.end_turn();
+        let waits = |peer: &Peer| {
+            let leaves = peer.has_unposted() && peer.connections > 0;
+            let known = peer.stage == Stage::Known && (peer.has_unposted() || peer.memories.has_lent());
+            known || leaves || peer.flush.is_some()
+        };
         loop {
             self.run(engine);
-            let waits = |peer: &Peer| {
-                let leaves = peer.has_unposted() && peer.connections > 0;
-                let known = peer.stage == Stage::Known && (peer.has_unposted() || peer.memories.has_lent());
-                known || leaves || peer.flush.is_some()
-            };
             let waits = self.peers.iter().flatten().any(|peer| waits(peer));
             if self.ended || !waits || engine.port.now().0 >= end {
                 break;
@@ -243,7 +243,9 @@ impl Core {
             let Some(sender) = &peer.sender else {
                 continue;
             };
-            let bye = bye(peer.ours, peer.theirs.unwrap_or(0), Reason::Reset);
+            // What had no time to leave is lost, and the peer is to know that.
+            let reason = if waits(peer) { Reason::Reset } else { Reason::Left };
+            let bye = bye(peer.ours, peer.theirs.unwrap_or(0), reason);
             let _ = sender.post(bye.as_bytes());
             if !nodes.contains(&peer.address.0) {
                 nodes.push(peer.address.0);

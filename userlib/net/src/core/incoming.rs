@@ -92,10 +92,9 @@ impl Core {
             if of_session || header.value.get() == peer.ours {
                 self.lose(
                     index,
-                    if reason == Reason::Full {
-                        reason
-                    } else {
-                        Reason::PeerLost
+                    match reason {
+                        Reason::Full | Reason::Left => reason,
+                        _ => Reason::PeerLost,
                     },
                 );
             }

@@ -401,10 +401,10 @@ impl Core {
         self.by_address.remove(&peer.address);
         for conn in self.slots.take_all_of(index as u32) {
             // One that stood was not refused, whatever the peer said before it was known.
-            conn.reset(if conn.is_connected() {
-                Reason::PeerLost
-            } else {
-                reason
+            conn.reset(match reason {
+                Reason::Left => reason,
+                _ if conn.is_connected() => Reason::PeerLost,
+                _ => reason,
             });
             self.stats.resets += 1;
         }
