@@ -40,7 +40,7 @@ const ARROWS: [(&str, &[&str]); 33] = [
     ("netvm-preload", &["netvm-net", "netvm-process"]),
     (
         "netvm-conformance",
-        &["netvm", "netvm-calls", "netvm-lease", "netvm-net"],
+        &["netvm", "netvm-calls", "netvm-lease", "netvm-net", "netvm-search"],
     ),
     (
         "netvm-emulator",

@@ -22,6 +22,7 @@ mod net;
 mod notifications;
 mod numbers;
 mod order;
+mod search;
 mod shared;
 mod structures;
 mod sync;
@@ -90,7 +91,7 @@ impl Case {
             ("sync", "bounded_buffer" | "monitor_begun" | "dead_in_monitor") => "monitors",
             ("sync", _) => "locks",
             ("channels" | "awaited", _) => "channels",
-            ("calls" | "calls_ends" | "calls_spread", _) => "calls",
+            ("calls" | "calls_ends" | "calls_spread" | "search", _) => "calls",
             ("atomics" | "numbers", _) => "atomics",
             ("notifications" | "handlers", _) => "notifications",
             ("net", _) => "connections",
@@ -254,6 +255,7 @@ cases! {
     calls_spread::calls_passed_on, 3, Nothing, "functions call functions elsewhere";
     calls::calls_many_to_one, 3, Nothing, "many endpoints call one";
     calls_spread::calls_broadcast, 3, Nothing, "a broadcast runs once at each member";
+    search::search_shared, 3, Nothing, "members search a game together: each visit is counted once";
     calls::calls_evicted, 2, Nothing, "calls into rings whose pages are thrown out";
     calls_ends::calls_beside_failures, 2, Nothing, "failures of other operations of the port lose no call";
     calls_ends::calls_lives, 2, Nothing, "a link that ends and another one: no call runs in both";
