@@ -1,7 +1,7 @@
 //! Structures in a manager's memory whose clients die at any instruction (`netvm_lease::tables`).
 
 use super::managed::{Lender, client, ring};
-use crate::env::Env;
+use crate::env::{Env, pass};
 use crate::outcome::{Outcome, Trouble, due, right};
 use crate::pattern;
 use crate::side::{share, worse};
@@ -16,6 +16,9 @@ const FIRST: u64 = 100;
 /// Keys of the table: more than a bucket has places for.
 const KEYS: u64 = 6;
 const VALUE: usize = 40;
+/// Operations without a pause. After these the other process has failed, which should have killed this one, or put something in: this one
+/// goes on, and leaves the back end's time to others.
+const BUSY: u64 = 100;
 
 /// Runs a structure's manager on node 1 and this here, and lets the manager go in any case.
 fn beside<T>(
@@ -103,6 +106,9 @@ pub(super) fn lease_table(env: &Env) -> Outcome {
         let mut doomed = None;
         for round in 1.. {
             deadline.check()?;
+            if round > BUSY / KEYS {
+                pass(&port, env.patience / 40)?;
+            }
             for key in 0..KEYS {
                 tolerant(table.insert(key, &value(key, round)))?;
                 if round % 3 == 2 {
@@ -180,7 +186,12 @@ pub(super) fn lease_queue(env: &Env) -> Outcome {
         let deadline = env.deadline(&port);
         let mut doomed = None;
         let mut number = 1_u64;
+        let mut done = 0;
         while !deadline.passed() {
+            done += 1;
+            if done > BUSY {
+                pass(&port, env.patience / 40)?;
+            }
             // Else it is full, or nothing was put in.
             if tolerant(queue.push(&number.to_le_bytes()))? == Some(true) {
                 number += 1;
@@ -213,9 +224,13 @@ pub(super) fn lease_queue(env: &Env) -> Outcome {
             Ok(Taken::Theirs)
         };
         let deadline = env.deadline(&port);
-        let mut taken = 0;
+        let (mut taken, mut looks) = (0, 0);
         while taken < env.scaled(6) {
             deadline.check()?;
+            looks += 1;
+            if looks > BUSY {
+                pass(&port, env.patience / 40)?;
+            }
             taken += u32::from(take(&mut queue)? == Taken::Theirs);
         }
         victim.kill();
