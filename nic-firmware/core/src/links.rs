@@ -35,7 +35,7 @@ pub(crate) use timers::{Timer, Verdict, Witness};
 pub(crate) use wheel::Hand;
 
 use crate::env::Env;
-use crate::platform::Platform;
+use crate::platform::{Path, Platform};
 use crate::queue::Deadline;
 use crate::tables::{LinkTables, answer_words};
 use crate::window::{Credits, Place, Sequence};
@@ -522,11 +522,11 @@ impl<S: Storage> Links<S> {
     }
 
     /// A new life of a link begins.
-    fn begin_life(&mut self, env: &Env<S>, now: Nanos, id: NodeId, offer: Offer, lossy: bool) {
+    fn begin_life(&mut self, env: &Env<S>, now: Nanos, id: NodeId, offer: Offer, path: Path) {
         let own = env.config.geometry.window;
         self.answered_of(id, own).fill(0);
         // What is refused for lack of a window has to be sent again, at either end.
-        let lossy = lossy || offer.refuses || env.config.geometry.shares_windows();
+        let lossy = path.loses_frames || offer.refuses || env.config.geometry.shares_windows();
         // The link uses the first slots of either end's window, as many as the smaller one has. (What has left is noted at its
         // number in this end's own window: only this end looks there.)
         let window = own.min(offer.window);
@@ -546,9 +546,8 @@ impl<S: Storage> Links<S> {
                 let messages = peer.resend.congestion.window();
                 peer.credits.fits_wire(messages);
             }
-            peer.payload = offer
-                .payload
-                .min(u16::try_from(env.config.geometry.payload).unwrap_or(u16::MAX));
+            let own = env.config.geometry.payload.min(path.payload);
+            peer.payload = offer.payload.min(u16::try_from(own).unwrap_or(u16::MAX));
             peer.unanswered = 0;
             peer.oldest = peer.credits.acked().plus(u32::MAX);
             peer.heard_at = now;

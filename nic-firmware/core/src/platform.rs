@@ -8,7 +8,9 @@
 use netvm_abi::atomic::{Atomic, AtomicResult, OPERAND_BYTES, Operand};
 use netvm_abi::wire::OwnHeader;
 use netvm_abi::words::SharedWords;
-use netvm_abi::{BounceId, ByteLen, NodeId, PageOffset, PortId, Ppn, ReceiveId, StagingId, Vpn};
+use netvm_abi::{
+    BounceId, ByteLen, Incarnation, NodeId, PAGE_SIZE, PageOffset, PortId, Ppn, ReceiveId, StagingId, Vpn,
+};
 
 /// A DMA in flight: a slot of the core's table and the use of that slot. Late or repeated
 /// completions carry an old generation and are ignored.
@@ -18,6 +20,35 @@ pub struct DmaId {
     pub slot: u8,
     /// Use of the slot.
     pub generation: u32,
+}
+
+/// The path to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// It may lose a frame. The core keeps a copy of what it sends, and sends it again.
+    pub loses_frames: bool,
+    /// The largest payload that it takes, in bytes.
+    pub payload: u32,
+}
+
+impl Path {
+    /// Within a node: nothing is lost, and a page is taken.
+    pub(crate) const fn own() -> Self {
+        Self {
+            loses_frames: false,
+            payload: PAGE_SIZE,
+        }
+    }
+}
+
+impl Default for Path {
+    /// One that loses frames, and takes a page.
+    fn default() -> Self {
+        Self {
+            loses_frames: true,
+            payload: PAGE_SIZE,
+        }
+    }
 }
 
 /// A page of an application, as a DMA sees it.
@@ -246,11 +277,11 @@ pub trait Platform {
         None
     }
 
-    /// Whether the wire to a node may lose a frame. Where it may, the core keeps a copy of what it sends, and sends it
-    /// again. Asked when a life of the link begins.
-    fn loses_frames(&self, node: NodeId) -> bool {
-        let _ = node;
-        true
+    /// The path to a node, for a life of the link that begins, with this end's incarnation of it. It is asked for several times while
+    /// one life begins, and is the same each time.
+    fn path_to(&mut self, node: NodeId, life: Incarnation) -> Path {
+        let _ = (node, life);
+        Path::default()
     }
 
     /// Sends a message. A staging buffer comes back through `handle_sent`.

@@ -428,6 +428,22 @@ fn of_two_windows_the_smaller_one_counts() {
 }
 
 #[test]
+fn a_path_that_takes_less_than_the_cards_has_a_smaller_payload() {
+    for end in 0..2 {
+        let mut world = World::new(2, 0);
+        world.nodes[end].board.payload = 1368;
+        let world = World::connect(world);
+        for (node, peer) in [(0, NodeId(1)), (1, NodeId(0))] {
+            let page = &world.nodes[node].board.shared;
+            assert_eq!(page.load_acquire(status_page::peer_payload(peer)), 1368);
+            // Within the node nothing is in the way.
+            let own = status_page::peer_payload(NodeId(node as u16));
+            assert_eq!(page.load_acquire(own), 4096);
+        }
+    }
+}
+
+#[test]
 fn a_smaller_payload_is_agreed_on() {
     let mut small = World::new(2, 0);
     small.nodes[1] = Node::new(Config {

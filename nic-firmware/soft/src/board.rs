@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use netvm_abi::atomic::{Atomic, AtomicResult, Operand};
 use netvm_abi::wire::OwnHeader;
-use netvm_abi::{Nanos, NodeId, ReceiveId, StagingId};
-use netvm_nic::platform::{Dma, DmaId, Interrupt, PageRange, Payload, Place, Platform, Way};
+use netvm_abi::{Incarnation, Nanos, NodeId, ReceiveId, StagingId};
+use netvm_nic::platform::{Dma, DmaId, Interrupt, PageRange, Path, Payload, Place, Platform, Way};
 use netvm_platform::{Device, DmaEnd, Frame};
 
 use crate::event_count::EventCount;
@@ -157,8 +157,8 @@ impl<E: Engine, W: Wire> Platform for Board<E, W> {
         self.engine.reach_and_apply(place, atomic)
     }
 
-    fn loses_frames(&self, node: NodeId) -> bool {
-        self.wire.loses_frames(node)
+    fn path_to(&mut self, node: NodeId, life: Incarnation) -> Path {
+        self.wire.path_to(node, life)
     }
 
     fn transmit(&mut self, header: &OwnHeader, payload: Payload<'_>) {

@@ -57,7 +57,7 @@ pub enum LinkError {
     /// Each side has a cluster key, and they differ.
     #[error("the other node has another cluster key: start both nodes with the same key")]
     OtherKey,
-    /// A datagram of the size that messages have does not fit the path.
+    /// The shortest datagrams that messages are tried with do not fit the path.
     #[error("the path does not take datagrams of {0} bytes: start the node with a smaller payload")]
     TooLong(usize),
     /// The node has no socket for that.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use netvm_abi::NodeId;
 use netvm_abi::wire::{HEADER_BYTES, Header, HeaderError};
+use netvm_abi::{Incarnation, NodeId};
 
 use crate::PAGE_BYTES;
 use crate::memory::{Pool, Stock};
@@ -51,6 +51,8 @@ impl Default for Message {
 
 /// Where a header names its source and its destination: [`netvm_abi::wire`].
 const NODES_AT: usize = 8;
+/// The word in which it names the life of the link at its source.
+const LIFE_AT: usize = 4;
 
 impl Message {
     /// The payload.
@@ -69,6 +71,12 @@ impl Message {
     pub fn word(&self, at: usize) -> u32 {
         let bytes = self.header.as_chunks().0.get(at);
         bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+    }
+
+    /// The life of the link, as its sender's end says.
+    #[must_use]
+    pub fn life(&self) -> Incarnation {
+        Incarnation(self.word(LIFE_AT))
     }
 
     /// The header, if it is one.

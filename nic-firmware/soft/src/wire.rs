@@ -1,6 +1,7 @@
 //! What carries a card's messages.
 
-use netvm_abi::{Nanos, NodeId};
+use netvm_abi::{Incarnation, Nanos, NodeId};
+use netvm_nic::platform::Path;
 
 use crate::message::{Message, Spare};
 
@@ -15,11 +16,14 @@ pub trait Wire: Send {
     /// The next message that has arrived.
     fn receive(&mut self, spare: &mut Spare) -> Option<Box<Message>>;
 
-    /// Whether a message to a node may be lost on its way. Where one may, the card keeps what it sends until it has been
-    /// received. Memory loses nothing.
-    fn loses_frames(&self, to: NodeId) -> bool {
-        let _ = to;
-        false
+    /// The path to a node, for a life of the link that begins, with this end's incarnation of it. Memory loses nothing and takes
+    /// a page. Where a message may be lost, the card keeps what it sends until it has been received.
+    fn path_to(&mut self, to: NodeId, life: Incarnation) -> Path {
+        let _ = (to, life);
+        Path {
+            loses_frames: false,
+            ..Path::default()
+        }
     }
 
     /// Whether [`receive`](Self::receive) would give something.

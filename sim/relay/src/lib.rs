@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -37,11 +37,13 @@ pub struct Faults {
 /// How often a thread of the relay looks whether it shall end.
 const LOOK: Duration = Duration::from_millis(20);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Counts {
     stop: AtomicBool,
     /// Nothing gets through.
     cut: AtomicBool,
+    /// The longest datagrams that get through, in bytes: to the target, and back.
+    longest: [AtomicUsize; 2],
     passed: AtomicU64,
     harmed: AtomicU64,
 }
@@ -63,7 +65,13 @@ impl Relay {
         let socket = Arc::new(UdpSocket::bind(listen)?);
         socket.set_read_timeout(Some(LOOK))?;
         let address = socket.local_addr()?;
-        let counts = Arc::new(Counts::default());
+        let counts = Arc::new(Counts {
+            stop: AtomicBool::new(false),
+            cut: AtomicBool::new(false),
+            longest: [usize::MAX, usize::MAX].map(AtomicUsize::new),
+            passed: AtomicU64::new(0),
+            harmed: AtomicU64::new(0),
+        });
         let theirs = Arc::clone(&counts);
         let thread = std::thread::spawn(move || run(&socket, target, faults, seed, &theirs));
         Ok(Self {
@@ -84,6 +92,13 @@ impl Relay {
         self.counts.cut.store(cut, Ordering::Relaxed);
     }
 
+    /// From now on datagrams of more bytes than so many do not get through: to the target, and back.
+    pub fn takes(&self, to: usize, back: usize) {
+        for (longest, bytes) in self.counts.longest.iter().zip([to, back]) {
+            longest.store(bytes, Ordering::Relaxed);
+        }
+    }
+
     /// Datagrams that came so far, and how many of them were harmed.
     #[must_use]
     pub fn counts(&self) -> (u64, u64) {
@@ -101,9 +116,17 @@ impl Drop for Relay {
     }
 }
 
+/// A direction.
+#[derive(Clone, Copy)]
+enum Way {
+    There,
+    Back,
+}
+
 /// One direction's faults.
 struct Road<'a> {
     faults: Faults,
+    longest: &'a AtomicUsize,
     random: SmallRng,
     /// A datagram that the next one overtakes.
     late: Option<Vec<u8>>,
@@ -113,9 +136,19 @@ struct Road<'a> {
 
 impl<'a> Road<'a> {
     /// A road whose datagrams leave by `send`.
-    fn new(faults: Faults, seed: u64, counts: &'a Counts, send: impl Fn(&[u8]) + Send + 'static) -> Self {
+    fn new(
+        faults: Faults,
+        seed: u64,
+        (counts, way): (&'a Counts, Way),
+        send: impl Fn(&[u8]) + Send + 'static,
+    ) -> Self {
+        let [there, back] = &counts.longest;
         Self {
             faults,
+            longest: match way {
+                Way::There => there,
+                Way::Back => back,
+            },
             random: SmallRng::seed_from_u64(seed),
             late: None,
             counts,
@@ -135,7 +168,8 @@ impl<'a> Road<'a> {
         let line = &self.line;
         let send = |datagram: &[u8]| line.send(datagram);
         self.counts.passed.fetch_add(1, Ordering::Relaxed);
-        if self.counts.cut.load(Ordering::Relaxed) {
+        let longest = self.longest.load(Ordering::Relaxed);
+        if self.counts.cut.load(Ordering::Relaxed) || datagram.len() > longest {
             return;
         }
         if of_thousand < lost + doubled + late + spoilt {
@@ -184,7 +218,8 @@ fn run(socket: &Arc<UdpSocket>, target: SocketAddr, faults: Faults, seed: u64, c
                 let send = move |bytes: &[u8]| {
                     let _ = flow.send(bytes);
                 };
-                place.insert(Road::new(faults, seed ^ number << 32, counts, send))
+                let way = (&**counts, Way::There);
+                place.insert(Road::new(faults, seed ^ number << 32, way, send))
             }
         };
         road.pass(buffer.get(..len).unwrap_or_default());
@@ -213,7 +248,7 @@ fn come_back(
     seed: u64,
 ) {
     let socket = Arc::clone(socket);
-    let mut road = Road::new(faults, seed, counts, move |bytes: &[u8]| {
+    let mut road = Road::new(faults, seed, (&**counts, Way::Back), move |bytes: &[u8]| {
         let _ = socket.send_to(bytes, to);
     });
     let mut buffer = [0; 1 << 16];
@@ -273,6 +308,26 @@ mod tests {
             ..Faults::default()
         };
         assert!((999..=1000).contains(&arrived(late)), "the last may stay");
+    }
+
+    #[test]
+    fn what_is_too_long_is_lost_each_way() {
+        let target = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let here = SocketAddr::from(([127, 0, 0, 1], 0));
+        let relay = Relay::start(here, target.local_addr().unwrap(), Faults::default(), 7).unwrap();
+        relay.takes(100, 50);
+        let source = UdpSocket::bind("127.0.0.1:0").unwrap();
+        source.connect(relay.address()).unwrap();
+        for len in [101, 100] {
+            source.send(&[1; 200][..len]).unwrap();
+        }
+        let mut bytes = [0; 200];
+        let (len, from) = target.recv_from(&mut bytes).unwrap();
+        assert_eq!(len, 100);
+        for len in [51, 50] {
+            target.send_to(&[2; 200][..len], from).unwrap();
+        }
+        assert_eq!(source.recv(&mut bytes).unwrap(), 50);
     }
 
     #[test]

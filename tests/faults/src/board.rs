@@ -9,10 +9,11 @@ use netvm_abi::control::Modes;
 use netvm_abi::page_table::PageEntry;
 use netvm_abi::wire::{Header, Kind, MessageFlags, OwnHeader};
 use netvm_abi::{
-    BounceId, ByteLen, Geometry, Nanos, NodeId, PAGE_SIZE, PageOffset, ReceiveId, StagingId, VirtAddr, Vpn,
+    BounceId, ByteLen, Geometry, Incarnation, Nanos, NodeId, PAGE_SIZE, PageOffset, ReceiveId, StagingId,
+    VirtAddr, Vpn,
 };
 use netvm_kit::Words;
-use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, PageRange, Payload, Place, Platform, Way};
+use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, PageRange, Path, Payload, Place, Platform, Way};
 use std::collections::{HashMap, VecDeque};
 
 /// What the board has counted, by itself.
@@ -396,8 +397,11 @@ impl Platform for Board {
         Some(result)
     }
 
-    fn loses_frames(&self, _node: NodeId) -> bool {
-        false
+    fn path_to(&mut self, _node: NodeId, _life: Incarnation) -> Path {
+        Path {
+            loses_frames: false,
+            ..Path::default()
+        }
     }
 
     fn transmit(&mut self, header: &OwnHeader, payload: Payload<'_>) {

@@ -146,8 +146,8 @@ pub struct UdpOptions {
     /// what is served.
     #[arg(long)]
     pub insecure: bool,
-    /// Largest payload of a datagram, in bytes: 256 to 4096, a multiple of 8. 1024 fits every path and is the default, but for
-    /// loopback addresses, where it is 4096; a network with larger frames takes more. The smaller one of both ends counts.
+    /// Largest payload of a message, in bytes: 256 to 4096, a multiple of 8. Without it, as much as a path takes, up to 4096: that is
+    /// found out while a link is made. The smaller one of both ends counts.
     #[arg(long, value_name = "BYTES", value_parser = |text: &str| number::<u32>(text, 256, 4096))]
     pub payload: Option<u32>,
     /// How many messages may be on their way to a peer: 64, 128, 256, 512 or 1024. A stream of writes moves a half of them in a round

@@ -225,8 +225,11 @@ fn sizes_are_those_of_the_code() {
         ("ports, the driver's included", 64),
         ("messages on their way to a peer", u64::from(usual.window)),
         ("peers with messages under way at once", u64::from(DEFAULT_NODES)),
-        ("payload of a message over shared memory", u64::from(PAGE_SIZE)),
-        ("payload of a message over UDP", constant(SOFT, "UDP_PAYLOAD")),
+        ("payload of a message, at most", u64::from(PAGE_SIZE)),
+        (
+            "payload of a message over UDP, at least",
+            constant("nic-firmware/soft/src/udp/sizes.rs", "EVERY_PATH"),
+        ),
         ("reads, atomics and flushes of all ports", u64::from(usual.reads)),
         (
             "capabilities that its exports have given out",

@@ -12,7 +12,7 @@
 
 use super::{Links, Offer, State};
 use crate::env::Env;
-use crate::platform::{Payload, Platform};
+use crate::platform::{Path, Payload, Platform};
 use netvm_abi::frame::MIN_PAYLOAD;
 use netvm_abi::mutant::{self, Mutant};
 use netvm_abi::status::Status;
@@ -34,12 +34,12 @@ pub(crate) enum Greeted {
     Ended,
 }
 
-/// What this end offers.
-const fn offered<S: Storage>(env: &Env<S>) -> Greeting {
+/// What this end offers, over this path.
+fn offered<S: Storage>(env: &Env<S>, path: Path) -> Greeting {
     let geometry = &env.config.geometry;
     Greeting {
         page_size: geometry.page_size,
-        payload: geometry.payload,
+        payload: geometry.payload.min(path.payload),
         window: geometry.window,
         version: geometry.version,
         refuses: geometry.shares_windows(),
@@ -71,8 +71,9 @@ impl<S: Storage> Links<S> {
         peer.local = local;
         peer.unanswered = 0;
         if id == env.config.node {
-            let offer = Offer::of(&offered(env), local, Self::first_seq(local));
-            self.begin_life(env, now, id, offer, false);
+            let path = Path::own();
+            let offer = Offer::of(&offered(env, path), local, Self::first_seq(local));
+            self.begin_life(env, now, id, offer, path);
             self.comes_up(p, env, id);
             return;
         }
@@ -85,10 +86,16 @@ impl<S: Storage> Links<S> {
     /// Sends (or repeats) a greeting.
     pub(super) fn send_hello<P: Platform>(&self, p: &mut P, env: &mut Env<S>, id: NodeId) {
         env.counters.hellos_sent += 1;
-        let greeting = offered(env);
+        let greeting = offered(env, self.path_to(p, id));
         let mut header = self.greeting(env, Body::Hello { greeting }, id);
         header.destination_incarnation = Incarnation(0);
         p.transmit(&OwnHeader::new(&header), Payload::Empty);
+    }
+
+    /// The path to a node, for the life that begins or is under way.
+    fn path_to<P: Platform>(&self, p: &mut P, id: NodeId) -> Path {
+        let life = self.get(id).map_or(Incarnation(0), |peer| peer.local);
+        p.path_to(id, life)
     }
 
     fn greeting(&self, env: &Env<S>, body: Body, id: NodeId) -> Header {
@@ -101,7 +108,7 @@ impl<S: Storage> Links<S> {
     fn send_hello_ack<P: Platform>(&self, p: &mut P, env: &Env<S>, id: NodeId) {
         let body = Body::HelloAck {
             status: Status::Ok,
-            greeting: offered(env),
+            greeting: offered(env, self.path_to(p, id)),
         };
         p.transmit(&OwnHeader::new(&self.greeting(env, body, id)), Payload::Empty);
     }
@@ -142,7 +149,7 @@ impl<S: Storage> Links<S> {
             env.counters.hellos_refused += 1;
             let body = Body::HelloAck {
                 status: Status::VersionMismatch,
-                greeting: offered(env),
+                greeting: offered(env, Path::default()),
             };
             let mut refusal = self.greeting(env, body, id);
             refusal.source_incarnation = Incarnation(u32::MAX);
@@ -189,7 +196,7 @@ impl<S: Storage> Links<S> {
             peer.local = local;
             peer.state = State::Accepted;
         }
-        self.begin_life(env, now, id, offer, p.loses_frames(id));
+        self.begin_life(env, now, id, offer, self.path_to(p, id));
         self.send_hello_ack(p, env, id);
         self.arm_probe(env, id, now);
     }
@@ -222,7 +229,7 @@ impl<S: Storage> Links<S> {
             return Greeted::Done;
         };
         let offer = Offer::of(&greeting, header.source_incarnation, header.seq);
-        self.begin_life(env, now, id, offer, p.loses_frames(id));
+        self.begin_life(env, now, id, offer, self.path_to(p, id));
         self.comes_up(p, env, id);
         self.arm_probe(env, id, now);
         Greeted::Up

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
 use netvm_abi::wire::{Body, Header};
-use netvm_abi::{Incarnation, Nanos, NodeId};
+use netvm_abi::{Incarnation, Nanos, NodeId, PAGE_SIZE};
+use netvm_nic::platform::Path;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::Pid;
 
@@ -391,8 +392,12 @@ impl Wire for Wires {
         self.udp.as_mut()?.pop()
     }
 
-    fn loses_frames(&self, to: NodeId) -> bool {
-        self.udp.as_ref().is_some_and(|udp| udp.has(to))
+    fn path_to(&mut self, to: NodeId, life: Incarnation) -> Path {
+        let payload = self.udp.as_mut().and_then(|udp| udp.payload(to, life));
+        Path {
+            loses_frames: payload.is_some(),
+            payload: payload.unwrap_or(PAGE_SIZE),
+        }
     }
 
     fn has_input(&mut self) -> bool {

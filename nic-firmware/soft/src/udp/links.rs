@@ -11,12 +11,13 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 
 use netvm_abi::wire::{self, HEADER_BYTES};
-use netvm_abi::{Nanos, NodeId};
+use netvm_abi::{Incarnation, Nanos, NodeId};
 
 use super::datagram::{self, Kind, Letter, PREFIX, Reason};
 use super::key::ClusterKey;
 use super::meeting::{Dial, SILENT, Said};
 use super::sealed::{self, Bad, HEAD, LETTER_BYTES, Letters, NONCE_BYTES, Proof, Secrets};
+use super::sizes::{EVERY_PATH, Sizes};
 use super::socket::{Inbox, Path, Socket};
 use crate::PAGE_BYTES;
 use crate::core::random;
@@ -39,6 +40,14 @@ pub(super) struct Pair {
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) path: Path,
+    /// The largest payload that the letters of this meeting have shown, in bytes.
+    pub(super) payload: u32,
+    /// This end's life of the link since the meeting, as the card calls it.
+    life: Option<Incarnation>,
+    /// When that has last sent anything but a greeting, if it has.
+    sent: Option<Nanos>,
+    /// When anything but a greeting has last come.
+    came: Nanos,
     /// The pair to send by, and others to take messages by, the newest first; zeros: none.
     pub(super) pairs: [Pair; PAIRS],
     pub(super) heard: Nanos,
@@ -90,8 +99,8 @@ pub struct Udp {
     pub(super) keyed: Option<Keyed>,
     /// Of the last challenge.
     pub(super) stamp: u64,
-    /// Bytes of the longest message: letters are as long.
-    pub(super) longest: usize,
+    /// Of its messages, and so of its letters.
+    pub(super) sizes: Sizes,
     pub(super) now: Nanos,
     /// After it a silent node's number is free for another address.
     pub(super) silence: Nanos,
@@ -121,7 +130,7 @@ impl Udp {
             secret,
             keyed: None,
             stamp: 0,
-            longest: HEADER_BYTES + payload as usize,
+            sizes: Sizes::up_to(payload),
             now: Nanos(0),
             silence: SILENT,
             strange: 0,
@@ -176,6 +185,20 @@ impl Udp {
         self.link(node).map(|link| link.path.to)
     }
 
+    /// The largest payload of messages to a node, for this life of the link at this end; nothing without a link.
+    pub fn payload(&mut self, node: NodeId, life: Incarnation) -> Option<u32> {
+        let link = self.links.get_mut(node.index())?.as_mut()?;
+        if link.life != Some(life) {
+            let hears = |sent| sent < link.came.after(Nanos(self.silence.0 / 2));
+            if link.sent.take().is_some_and(hears) {
+                // The life before has ended while short messages came through.
+                link.payload = link.payload.min(EVERY_PATH);
+            }
+            link.life = Some(life);
+        }
+        Some(link.payload)
+    }
+
     pub(super) fn link(&self, node: NodeId) -> Option<&Link> {
         self.links.get(node.index())?.as_ref()
     }
@@ -207,6 +230,10 @@ impl Udp {
         let Some(link) = self.links.get_mut(to.index()).and_then(Option::as_mut) else {
             return;
         };
+        // What is still sent of a life before the meeting says nothing of this one.
+        if link.life == Some(message.life()) && !is_greeting(kind_of(message)) {
+            link.sent = Some(self.now);
+        }
         let content = [&message.header[..], message.payload()];
         let len = HEADER_BYTES + message.payload().len();
         let Pair { theirs, secrets, .. } = &mut link.pairs[0];
@@ -376,8 +403,12 @@ impl Udp {
             self.strange += 1;
             return;
         };
-        link.left = has_left(link.left, kind_of(&message));
+        let kind = kind_of(&message);
+        link.left = has_left(link.left, kind);
         link.heard = self.now;
+        if !is_greeting(kind) {
+            link.came = self.now;
+        }
         if let Some(pairs) = link.pairs.get_mut(..=at) {
             pairs.rotate_right(1);
         }
@@ -386,7 +417,15 @@ impl Udp {
     }
 
     /// There is a link. `at_once`: the other side has this pair, too. `stamp`: of what proved it.
-    pub(super) fn meet(&mut self, node: NodeId, path: Path, pair: Pair, at_once: bool, stamp: u64) {
+    /// `payload`: what the letters have shown that the path takes.
+    pub(super) fn meet(
+        &mut self,
+        node: NodeId,
+        (path, payload): (Path, u32),
+        pair: Pair,
+        at_once: bool,
+        stamp: u64,
+    ) {
         let Some(place) = self.links.get_mut(node.index()) else {
             return;
         };
@@ -417,6 +456,10 @@ impl Udp {
         }
         *place = Some(Link {
             path,
+            payload,
+            life: None,
+            sent: None,
+            came: self.now,
             pairs,
             heard: self.now,
             left: false,
@@ -460,6 +503,14 @@ fn has_left(before: bool, kind: Option<wire::Kind>) -> bool {
         Some(wire::Kind::Hello | wire::Kind::HelloAck) => false,
         _ => before,
     }
+}
+
+/// Whether a message only begins or ends a life of a link.
+const fn is_greeting(kind: Option<wire::Kind>) -> bool {
+    matches!(
+        kind,
+        Some(wire::Kind::Hello | wire::Kind::HelloAck | wire::Kind::Bye)
+    )
 }
 
 /// What a message is, by its own account.

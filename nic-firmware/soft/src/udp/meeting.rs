@@ -17,6 +17,7 @@ use netvm_abi::{Nanos, NodeId};
 use super::datagram::{self, Kind, Letter, PREFIX, Reason};
 use super::links::{Pair, Udp, new_id};
 use super::sealed::{LETTER_BYTES, NONCE_BYTES, Proof, Secrets, Told};
+use super::sizes::payload_of;
 use super::socket::Path;
 use crate::core::fill_random;
 use crate::link_error::LinkError;
@@ -25,7 +26,7 @@ use crate::link_error::LinkError;
 pub(super) const SILENT: Nanos = Nanos::from_millis(3_000);
 /// How long a token is good for, where there is a key.
 const TOKEN_LIFE: Nanos = Nanos::from_millis(10_000);
-/// How often a token is brought back before another one is asked for.
+/// How often a token is brought back in letters of one length. When no length is left, another one is asked for.
 const CONFIRMS: u32 = 4;
 /// How often an attempt asks before it believes what is said of keys without proof.
 const BELIEVES: u32 = 10;
@@ -38,7 +39,8 @@ pub(super) struct Dial {
     nonce: [u8; NONCE_BYTES],
     /// A token, and its stamp.
     token: Option<([u8; 32], u64)>,
-    /// How often it was brought back.
+    /// Which of this node's [sizes](Udp::sizes) it is brought back in, and how often it was.
+    size: usize,
     confirms: u32,
     asked: u32,
     /// An answer has come that counts.
@@ -102,7 +104,7 @@ impl Udp {
                 (Kind::Challenge, letter.with_token(token), proof.stamped(stamp))
             }
         };
-        let room = self.longest.min(said.room);
+        let room = self.sizes.longest().min(said.room);
         self.write_letter(said.path, kind, said.letter.id(), &letter, &proof, room);
     }
 
@@ -127,26 +129,34 @@ impl Udp {
             return;
         }
         let proof = answer_to(said);
+        // As long as what it answers: so the other side learns what the path takes this way, too.
+        let room = self.sizes.longest().min(said.room);
         if let Some(reason) = self.refuses(said, is_taken) {
             let answer = Letter::from(self.node, 0).refusing(reason);
             let (path, id) = (said.path, said.letter.id());
-            return self.write_letter(path, Kind::Refusal, id, &answer, &proof, self.longest);
+            return self.write_letter(path, Kind::Refusal, id, &answer, &proof, room);
         }
-        // A repeated one: the `Welcome` was lost.
-        let link = self.link(said.letter.node());
-        let known = link.and_then(|link| link.pairs.iter().find(|pair| pair.theirs == said.letter.id()));
-        let known = known.map(|pair| (pair.ours, pair.nonce));
-        let Some((ours, nonce)) = known.or_else(|| self.confirm(said, stamp)) else {
+        let Some((ours, nonce)) = self.known(said, room).or_else(|| self.confirm(said, stamp, room)) else {
             return;
         };
         let answer = Letter::from(self.node, ours);
         let proof = Proof { nonce, ..proof };
         let (path, id) = (said.path, said.letter.id());
-        self.write_letter(path, Kind::Welcome, id, &answer, &proof, self.longest);
+        self.write_letter(path, Kind::Welcome, id, &answer, &proof, room);
     }
 
-    /// Makes the link that a `Confirm` asks for. Gives this side's number of it, and its random value.
-    fn confirm(&mut self, said: &Said, stamp: u64) -> Option<(u64, [u8; NONCE_BYTES])> {
+    /// This side's number of a link that a `Confirm` has made before, and its random value: the `Welcome` was lost. It may have been too
+    /// long for the way back.
+    fn known(&mut self, said: &Said, room: usize) -> Option<(u64, [u8; NONCE_BYTES])> {
+        let link = self.links.get_mut(said.letter.node().index())?.as_mut()?;
+        let pair = link.pairs.iter().find(|pair| pair.theirs == said.letter.id())?;
+        link.payload = link.payload.min(payload_of(room));
+        Some((pair.ours, pair.nonce))
+    }
+
+    /// Makes the link that a `Confirm` asks for, whose messages are `room` bytes long at most. Gives this side's number of it, and its
+    /// random value.
+    fn confirm(&mut self, said: &Said, stamp: u64, room: usize) -> Option<(u64, [u8; NONCE_BYTES])> {
         let node = said.letter.node();
         let ours = new_id()?;
         let theirs = said.letter.id();
@@ -174,7 +184,7 @@ impl Udp {
             nonce,
             secrets,
         };
-        self.meet(node, said.path, pair, false, stamp);
+        self.meet(node, (said.path, payload_of(room)), pair, false, stamp);
         Some((ours, nonce))
     }
 
@@ -196,7 +206,7 @@ impl Udp {
         let end = match said.kind {
             Kind::Challenge => {
                 dial.token = Some((said.letter.token, said.proof.stamp()));
-                dial.confirms = 0;
+                (dial.size, dial.confirms) = (0, 0);
                 return self.ask(at);
             }
             Kind::Welcome => match self.refuses(said, is_taken) {
@@ -236,7 +246,8 @@ impl Udp {
             nonce,
             secrets,
         };
-        self.meet(node, said.path, pair, true, 0);
+        let room = self.sizes.longest().min(said.room);
+        self.meet(node, (said.path, payload_of(room)), pair, true, 0);
         Some(())
     }
 
@@ -266,7 +277,7 @@ impl Udp {
     pub(super) fn hint(&mut self, path: Path, reason: Reason, hello: Option<Letter>, len: usize) {
         let Some(hello) = hello else { return };
         let answer = Letter::from(self.node, 0).refusing(reason);
-        let room = self.longest.min(len.saturating_sub(PREFIX));
+        let room = self.sizes.longest().min(len.saturating_sub(PREFIX));
         self.write_plain(path, Kind::Refusal, hello.id(), &answer, room);
     }
 
@@ -307,6 +318,7 @@ impl Udp {
             id,
             nonce,
             token: None,
+            size: 0,
             confirms: 0,
             asked: 0,
             answered: false,
@@ -323,11 +335,6 @@ impl Udp {
     /// There will be no link.
     pub fn redial(&mut self, id: u64) -> Option<Result<NodeId, LinkError>> {
         let at = self.dials.iter().position(|dial| dial.id == id)?;
-        if self.socket.too_long {
-            self.socket.too_long = false;
-            self.dials.remove(at);
-            return Some(Err(LinkError::TooLong(self.head() + self.longest)));
-        }
         let believed = |dial: &Dial| {
             let believes = dial.asked >= BELIEVES && !dial.answered;
             dial.hint.filter(|_| believes).map(Err)
@@ -358,16 +365,34 @@ impl Udp {
         hint.unwrap_or(LinkError::TimedOut)
     }
 
+    /// Asks, as long as this node's kernel takes.
     fn ask(&mut self, at: usize) {
         let Some(dial) = self.dials.get_mut(at) else {
             return;
         };
         dial.asked = dial.asked.saturating_add(1);
+        while self.ask_in(at) {}
+    }
+
+    /// Asks with a letter of the length that has its turn. Whether its kernel has found that too long for its own network, and there is a
+    /// shorter one.
+    fn ask_in(&mut self, at: usize) -> bool {
+        let Some(dial) = self.dials.get_mut(at) else {
+            return false;
+        };
         if dial.confirms == CONFIRMS {
-            // The other side no longer takes it: it was started again, or has taken a later one.
-            dial.token = None;
             dial.confirms = 0;
+            dial.size += 1;
         }
+        let shortest = self.sizes.shortest();
+        let room = match dial.token {
+            None => shortest,
+            Some(_) => self.sizes.get(dial.size).unwrap_or_else(|| {
+                // The other side no longer takes the token: it was started again, or has taken a later one.
+                dial.token = None;
+                shortest
+            }),
+        };
         let letter = Letter::from(self.node, dial.id);
         let proof = Proof {
             nonce: dial.nonce,
@@ -384,8 +409,24 @@ impl Udp {
             to: dial.to,
             from: None,
         };
-        self.write_letter(path, kind, 0, &letter, &proof, self.longest);
         self.socket.flush();
+        self.socket.too_long = false;
+        self.write_letter(path, kind, 0, &letter, &proof, room);
+        self.socket.flush();
+        if !self.socket.too_long {
+            return false;
+        }
+        let head = self.head();
+        let Some(dial) = self.dials.get_mut(at) else {
+            return false;
+        };
+        if room == shortest {
+            dial.end = Some(Err(LinkError::TooLong(head + room)));
+            return false;
+        }
+        dial.size += 1;
+        dial.confirms = 0;
+        true
     }
 }
 

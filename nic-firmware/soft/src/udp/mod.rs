@@ -1,8 +1,9 @@
 //! Wire 2: UDP between machines, or between processes that share no memory.
 //!
 //! UDP loses, doubles and reorders datagrams; the NIC core sends again what was lost
-//! ([`Wire::loses_frames`](crate::wire::Wire::loses_frames)). A datagram holds one message, behind a prefix with a checksum and
-//! the number that its receiver gave to the link ([`datagram`]). Two nodes make a link by four datagrams ([`links`]).
+//! ([`Wire::path_to`](crate::wire::Wire::path_to)). A datagram holds one message, behind a prefix with a checksum and
+//! the number that its receiver gave to the link ([`datagram`]). Two nodes make a link by four datagrams ([`links`]), which
+//! also show how long messages may be ([`sizes`]).
 //!
 //! **What is trusted.** Without a cluster key nothing is encrypted. Each side chooses a random number of 64 bits for a link and
 //! takes messages that bear it from the address that it was told to alone. So a machine that does not see the traffic can
@@ -20,6 +21,7 @@ mod meeting;
 pub(crate) mod refusals;
 mod replay;
 pub mod sealed;
+pub mod sizes;
 mod socket;
 mod wiped;
 

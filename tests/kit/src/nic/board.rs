@@ -7,7 +7,7 @@ use netvm_abi::bar::BarMap;
 use netvm_abi::shared_map::SharedMap;
 use netvm_abi::wire::{Header, OwnHeader};
 use netvm_abi::*;
-use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, PageRange, Payload, Place, Platform, Way};
+use netvm_nic::platform::{Dma, DmaId, Interrupt, Operands, PageRange, Path, Payload, Place, Platform, Way};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 /// Bytes of a page.
@@ -52,6 +52,8 @@ pub struct Board {
     pub geometry: Geometry,
     /// Whether its wire may lose frames.
     pub lossy: bool,
+    /// The largest payload that its paths take, in bytes.
+    pub payload: u32,
     /// Whether its processor carries out atomics in place.
     pub in_place: bool,
     /// Pages that are reached without an entry of the table, by their number.
@@ -157,8 +159,11 @@ impl Platform for Board {
         bytes.copy_from_slice(&operand[0].to_le_bytes()[..len]);
         Some(result)
     }
-    fn loses_frames(&self, _node: NodeId) -> bool {
-        self.lossy
+    fn path_to(&mut self, _node: NodeId, _life: Incarnation) -> Path {
+        Path {
+            loses_frames: self.lossy,
+            payload: self.payload,
+        }
     }
     fn transmit(&mut self, header: &OwnHeader, payload: Payload<'_>) {
         let header = &header.decode();
@@ -211,6 +216,7 @@ impl Board {
             interrupts: Vec::new(),
             geometry,
             lossy: false,
+            payload: PAGE_SIZE,
             in_place: false,
             reached: BTreeMap::new(),
             mapped: HashSet::new(),

@@ -39,8 +39,8 @@ use netvm_soft::message::Pools;
 use netvm_soft::shm::introduce;
 pub use netvm_soft::shm::running::{Running, running};
 use netvm_soft::shm::wires::Wires;
+use netvm_soft::udp::Udp;
 pub use netvm_soft::udp::{ClusterKey, KeyFileError, UdpStats};
-use netvm_soft::udp::{Udp, sealed};
 use rustix::io::Errno;
 use tracing::info;
 
@@ -55,13 +55,6 @@ use memory::ProcessMemory;
 pub const DEFAULT_NODES: u16 = 64;
 /// Bytes that a write may carry in its descriptor.
 const INLINE_BYTES: u16 = 128;
-/// The largest payload of a message where a node has UDP that other machines may reach, if a program does not say: what fits each path
-/// that IPv6 may take. At a loopback address it is a page, which that takes.
-const UDP_PAYLOAD: u32 = 1024;
-const _: () = assert!(
-    UDP_PAYLOAD as usize + netvm_abi::wire::HEADER_BYTES + sealed::HEAD + 8 + 40 <= 1280,
-    "UDP and IPv6 have headers, too"
-);
 /// How long a peer may be silent before its link is lost ([`SoftBuilder::peer_timeout`]), in milliseconds.
 pub const PEER_TIMEOUT_MILLIS: std::ops::RangeInclusive<u64> = 200..=600_000;
 
@@ -168,8 +161,8 @@ impl SoftBuilder {
         self
     }
 
-    /// The largest payload of a message, in bytes. If not set, a page; 1,024 where the node has UDP at an address that is no loopback one,
-    /// which is what every path takes. The smaller one of both ends counts.
+    /// The largest payload of a message, in bytes. If not set, a page. The smaller one of both ends counts. A path over UDP that takes
+    /// no such datagrams has smaller messages: which ones it takes is found out while the link is made.
     #[must_use]
     pub fn payload(mut self, bytes: u32) -> Self {
         self.payload = Some(bytes);
@@ -275,10 +268,7 @@ impl SoftBuilder {
             listeners.push(introduce::listen_as(name)?);
         }
         let at = self.udp.as_deref().map(socket_address).transpose()?;
-        let payload = self.payload.unwrap_or(match at {
-            Some(at) if !at.ip().is_loopback() => UDP_PAYLOAD,
-            Some(_) | None => netvm_abi::PAGE_SIZE,
-        });
+        let payload = self.payload.unwrap_or(netvm_abi::PAGE_SIZE);
         let udp = match (at, &self.udp) {
             (Some(at), Some(address)) => Some(self.bind((at, address), number, payload)?),
             _ => None,
