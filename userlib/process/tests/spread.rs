@@ -33,6 +33,8 @@ enum Wire {
 }
 
 const NODES: u16 = 3;
+/// After so long a node that was killed is found out over UDP: a body for each kind of death waits for it.
+const SILENCE: Duration = Duration::from_millis(1200);
 /// Node number `n` has the UDP port so many above.
 const UDP_PORTS: u16 = 24_000;
 
@@ -83,7 +85,7 @@ fn node(number: u16, others: &[u16]) -> Linked {
         let builder = SoftNode::builder().number(number);
         let builder = match wire {
             Wire::Memory => builder,
-            Wire::Udp | Wire::Lossy => builder.udp(udp_address(number).to_string()),
+            Wire::Udp | Wire::Lossy => builder.udp(udp_address(number).to_string()).peer_timeout(SILENCE),
         };
         match builder.start() {
             // A thread of the last body's, on its way out, still holds its node.
