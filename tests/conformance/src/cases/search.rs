@@ -60,12 +60,12 @@ fn config(env: &Env) -> MemberConfig {
     MemberConfig::default().calls(small()).patience(env.patience)
 }
 
-/// The members: one on each node, and a second one on the last.
-fn members(env: &Env) -> Vec<netvm_calls::Address> {
-    MEMBERS.map(|(node, port)| address(env, node, port)).to_vec()
-}
+/// Members, one on each node.
+const MEMBERS: usize = 3;
 
-const MEMBERS: [(usize, u16); 4] = [(0, 0), (1, 0), (2, 0), (2, 1)];
+fn members(env: &Env) -> Vec<netvm_calls::Address> {
+    (0..MEMBERS).map(|node| address(env, node, 0)).collect()
+}
 
 /// Searches, makes the best move, and searches on, to the end of the game.
 fn first(env: &Env) -> Outcome {
@@ -105,16 +105,15 @@ fn first(env: &Env) -> Outcome {
     let census = search.census()?;
     right!(census.evaluated == u64::from(2 * visits), "{census:?}");
     let members = search.members();
-    due!(members == MEMBERS.len(), "{members} members");
+    due!(members == MEMBERS, "{members} members");
     Ok(search.end()?)
 }
 
 pub(super) fn search_shared(env: &Env) -> Outcome {
-    let others: Vec<_> = MEMBERS[1..]
-        .iter()
-        .map(|&(node, port)| {
+    let others: Vec<_> = (1..MEMBERS)
+        .map(|node| {
             env.spawn(node, "member", move |env| {
-                let member = Member::<Heap>::open(env.open(node, port)?, &members(env), config(env))?;
+                let member = Member::<Heap>::open(env.open(node, 0)?, &members(env), config(env))?;
                 Ok(member.run()?)
             })
         })
