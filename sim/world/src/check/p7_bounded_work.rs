@@ -17,8 +17,9 @@ fn bound(step: CoreStep, window: u32) -> u32 {
         CoreStep::Sent | CoreStep::Rest => 6_000,
         // Sixteen ports, three words each.
         CoreStep::SecondLook => 64,
-        // A slice of 128 withdrawn grants, whose holders are told, with 36 accesses each.
-        CoreStep::Poll => 6_000,
+        // Up to fifteen events, with at most some 170 accesses each, and behind them a slice of 128 withdrawn grants, whose holders are
+        // told, with 36 each.
+        CoreStep::Poll => 7_500,
         CoreStep::Deadline => 8,
         // A port's memory is cleared.
         CoreStep::Call => 3_000,
