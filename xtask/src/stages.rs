@@ -148,7 +148,7 @@ pub(crate) static STAGES: [Stage; 25] = [
     Stage {
         name: "points",
         about: "one fault at one access of a body: other ones for every tree that is committed",
-        minutes: 2,
+        minutes: 3,
         needs: &["program"],
         run: points,
     },
@@ -197,7 +197,7 @@ pub(crate) static STAGES: [Stage; 25] = [
     Stage {
         name: "rig",
         about: "kernel, module and image together: two hosts and their cards in QEMU, every scenario",
-        minutes: 14,
+        minutes: 12,
         needs: &["image"],
         run: rig,
     },
