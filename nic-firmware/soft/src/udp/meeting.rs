@@ -136,22 +136,18 @@ impl Udp {
             let (path, id) = (said.path, said.letter.id());
             return self.write_letter(path, Kind::Refusal, id, &answer, &proof, room);
         }
-        let Some((ours, nonce)) = self.known(said, room).or_else(|| self.confirm(said, stamp, room)) else {
+        // A repeated one: the `Welcome` was lost, or was too long for the way back. The dialler, which hears one in the end, offers no
+        // more than that took.
+        let link = self.link(said.letter.node());
+        let known = link.and_then(|link| link.pairs.iter().find(|pair| pair.theirs == said.letter.id()));
+        let known = known.map(|pair| (pair.ours, pair.nonce));
+        let Some((ours, nonce)) = known.or_else(|| self.confirm(said, stamp, room)) else {
             return;
         };
         let answer = Letter::from(self.node, ours);
         let proof = Proof { nonce, ..proof };
         let (path, id) = (said.path, said.letter.id());
         self.write_letter(path, Kind::Welcome, id, &answer, &proof, room);
-    }
-
-    /// This side's number of a link that a `Confirm` has made before, and its random value: the `Welcome` was lost. It may have been too
-    /// long for the way back.
-    fn known(&mut self, said: &Said, room: usize) -> Option<(u64, [u8; NONCE_BYTES])> {
-        let link = self.links.get_mut(said.letter.node().index())?.as_mut()?;
-        let pair = link.pairs.iter().find(|pair| pair.theirs == said.letter.id())?;
-        link.payload = link.payload.min(payload_of(room));
-        Some((pair.ours, pair.nonce))
     }
 
     /// Makes the link that a `Confirm` asks for, whose messages are `room` bytes long at most. Gives this side's number of it, and its
