@@ -4,20 +4,20 @@ use crate::wire::Reason;
 use std::fmt;
 use std::io::{self, ErrorKind};
 
-const LEFT: &str = "the process at the other end has ended its network, with the connection open";
-
 /// Whether this error of a stream says that the other end's network has ended in an orderly way ([`Net::leave`](crate::Net::leave), or
 /// its last handle was dropped) with the stream open. All that was written to the stream there has come before this.
 #[must_use]
 pub fn has_left(error: &io::Error) -> bool {
     let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<Cause>());
-    cause.is_some_and(|cause| cause.text == LEFT)
+    cause.is_some_and(|cause| cause.reason == Some(Reason::Left))
 }
 
-/// What an [`io::Error`] of this crate carries: a sentence, and the library's error if there is one.
+/// What an [`io::Error`] of this crate carries: a sentence, why the connection is over if that is what it says, and the library's error if
+/// there is one.
 #[derive(Debug)]
 struct Cause {
     text: &'static str,
+    reason: Option<Reason>,
     library: Option<netvm::Error>,
 }
 
@@ -36,15 +36,27 @@ impl std::error::Error for Cause {
     }
 }
 
+fn cause(
+    kind: ErrorKind,
+    text: &'static str,
+    reason: Option<Reason>,
+    library: Option<netvm::Error>,
+) -> io::Error {
+    let cause = Cause {
+        text,
+        reason,
+        library,
+    };
+    io::Error::new(kind, cause)
+}
+
 pub(crate) fn error(kind: ErrorKind, text: &'static str) -> io::Error {
-    io::Error::new(kind, Cause { text, library: None })
+    cause(kind, text, None, None)
 }
 
 /// The library's error, and what it ended.
 pub(crate) fn library(text: &'static str, error: netvm::Error) -> io::Error {
-    let library = Some(error);
-    let kind = io::Error::from(error).kind();
-    io::Error::new(kind, Cause { text, library })
+    cause(io::Error::from(error).kind(), text, None, Some(error))
 }
 
 pub(crate) fn would_block() -> io::Error {
@@ -82,7 +94,10 @@ impl Reason {
                 ErrorKind::ConnectionReset,
                 "the process at the other end has ended, or the way to it is lost",
             ),
-            Self::Left => (ErrorKind::ConnectionReset, LEFT),
+            Self::Left => (
+                ErrorKind::ConnectionReset,
+                "the process at the other end has ended its network, with the connection open",
+            ),
             Self::Closed => (
                 ErrorKind::NotConnected,
                 "the port of this network is closed, or its card has ended",
@@ -109,6 +124,6 @@ impl Reason {
             ),
             Self::TimedOut => (ErrorKind::TimedOut, "the other end has not answered in time"),
         };
-        error(kind, text)
+        cause(kind, text, Some(self), None)
     }
 }
