@@ -67,14 +67,7 @@ impl Pair {
 
     /// What both ends say of the link's largest payload.
     fn payload(&self) -> u64 {
-        let [one, other] = [(&self.client, &self.server), (&self.server, &self.client)].map(|(of, to)| {
-            let name = format!("#{}", of.number());
-            let links = report::all(&name, Section::Links, Instant::now() + PATIENCE).unwrap();
-            let link = links.iter().find(|link| link.number == u32::from(to.number().0));
-            link.and_then(|link| link.count("payload")).unwrap()
-        });
-        assert_eq!(one, other, "the ends do not agree");
-        one
+        agreed([&self.client, &self.server])
     }
 
     /// Writes a page, which does not arrive, and loses the link.
@@ -106,6 +99,18 @@ impl Pair {
         self.memory.read_into(0, &mut back).unwrap();
         assert!(bytes == back);
     }
+}
+
+/// The largest payload between two nodes, as both say.
+fn agreed([one, other]: [&SoftNode; 2]) -> u64 {
+    let [said, answered] = [(one, other), (other, one)].map(|(of, to)| {
+        let name = format!("#{}", of.number());
+        let links = report::all(&name, Section::Links, Instant::now() + PATIENCE).unwrap();
+        let link = links.iter().find(|link| link.number == u32::from(to.number().0));
+        link.and_then(|link| link.count("payload")).unwrap()
+    });
+    assert_eq!(said, answered, "the ends do not agree");
+    said
 }
 
 /// A datagram with so much payload, in bytes.
@@ -186,6 +191,44 @@ fn a_path_that_was_cut_takes_what_it_took() {
     }
 }
 
+/// The other side still sends what was for the one before, when the new one is met at its address. That says nothing of lengths.
+#[test]
+fn a_node_that_is_started_again_has_long_messages() {
+    let pair = Pair::start(60, None);
+    pair.connect();
+    let memory = pair.port.alloc(4096).unwrap();
+    let export = pair
+        .port
+        .export("theirs", &memory, .., Access::everyone())
+        .unwrap();
+    let back = Port::open(&pair.server.node(), PortConfig::default()).unwrap();
+    let (number, at) = (pair.client.number(), pair.client.udp_address().unwrap());
+    let theirs = back.import(number, pair.port.id(), "theirs", PATIENCE).unwrap();
+    let Pair {
+        server,
+        _served,
+        memory: _memory,
+        _export,
+        relay,
+        client,
+        port,
+    } = pair;
+    // Nothing is heard of its farewell.
+    relay.cut(true);
+    theirs.write(0, &[1; 8][..]).post().unwrap();
+    drop((export, memory, port, client));
+    relay.cut(false);
+    let again = SoftNode::builder()
+        .number(number.0)
+        .udp(at.to_string())
+        .start()
+        .unwrap();
+    again
+        .connect(&format!("udp://{}", relay.address()), PATIENCE)
+        .unwrap();
+    assert_eq!(agreed([&again, &server]), 4096);
+}
+
 /// Each side asks for the link, and each begins a life of it: neither takes that for a life that was lost.
 #[test]
 fn two_that_ask_each_other_have_long_messages() {
@@ -207,13 +250,6 @@ fn two_that_ask_each_other_have_long_messages() {
                 scope.spawn(move || from.connect(to, PATIENCE).unwrap());
             }
         });
-        for (of, to) in [(0, 1), (1, 0)] {
-            let name = format!("#{}", nodes[of].number());
-            let links = report::all(&name, Section::Links, Instant::now() + PATIENCE).unwrap();
-            let link = links
-                .iter()
-                .find(|link| link.number == u32::from(nodes[to].number().0));
-            assert_eq!(link.and_then(|link| link.count("payload")), Some(4096));
-        }
+        assert_eq!(agreed(nodes.each_ref()), 4096);
     }
 }
