@@ -281,15 +281,22 @@ fn run_one(stage: &Stage, mut context: Context<'_>, before: &[Finished], no_skip
     };
     let (verdict, detail) = judge(result, no_skips);
     let seconds = context.progress.elapsed().as_secs_f64();
+    let failed = verdict == Verdict::Failed;
+    let output = if failed {
+        exec::tail(&context.log, 4 << 20)
+    } else {
+        String::new()
+    };
     let finished = Finished {
         stage: stage.name,
         verdict,
         detail,
         seconds,
+        causes: exec::causes(&output).into_iter().map(str::to_owned).collect(),
     };
     context.progress.finish(&finished);
-    if verdict == Verdict::Failed {
-        for line in exec::why(&exec::tail(&context.log, 4 << 20)) {
+    if failed {
+        for line in exec::why(&output) {
             eprintln!("    | {line}");
         }
         eprintln!("    the whole output: {}", context.log.display());

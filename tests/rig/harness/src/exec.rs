@@ -123,31 +123,72 @@ pub fn tail(path: &Path, max: u64) -> String {
 }
 
 /// What of a failed command's output tells why: the commands, what its tests said that failed, and the
-/// last lines. Without such tests, more of the last lines.
+/// last lines. Without such tests, its errors and more of the last lines.
 pub fn why(output: &str) -> Vec<&str> {
     const TESTS: usize = 120;
     const LAST: usize = 20;
     const OTHERWISE: usize = 80;
-    let mut lines: Vec<&str> = output.lines().collect();
-    let mut said = Vec::new();
-    let mut telling = false;
-    for line in &lines {
-        // libtest prints `failures:` twice: before what they said, and before their names.
-        telling = (telling || *line == "failures:") && !line.starts_with("test result: ");
-        if telling || line.starts_with("$ ") {
-            said.push(*line);
+    let lines: Vec<&str> = output.lines().collect();
+    let mut said = failures(output, |line| line.starts_with("$ "));
+    let last = if said.contains(&FAILURES) {
+        if said.len() > TESTS {
+            said.truncate(TESTS);
+            said.push("(more of it in the whole output)");
         }
-    }
-    if !said.contains(&"failures:") {
-        return lines.split_off(lines.len().saturating_sub(OTHERWISE));
-    }
-    if said.len() > TESTS {
-        said.truncate(TESTS);
-        said.push("(more of it in the whole output)");
-    }
-    said.push("");
-    said.extend(&lines[lines.len().saturating_sub(LAST)..]);
+        said.push("");
+        LAST
+    } else {
+        let before = lines.len().saturating_sub(OTHERWISE);
+        said = errors(lines[..before].iter().copied());
+        OTHERWISE
+    };
+    said.extend(&lines[lines.len().saturating_sub(last)..]);
     said
+}
+
+/// The first errors in a failed command's output, each with the lines that say more of it.
+pub fn causes(output: &str) -> Vec<&str> {
+    let failures = failures(output, |_| false);
+    if failures.is_empty() {
+        errors(output.lines())
+    } else {
+        errors(failures.into_iter())
+    }
+}
+
+/// How libtest begins with what failed tests said, and once more with their names.
+const FAILURES: &str = "failures:";
+
+/// What libtest says of tests that failed, and the other lines that are wanted.
+fn failures(output: &str, wanted: impl Fn(&str) -> bool) -> Vec<&str> {
+    let mut telling = false;
+    let told = output.lines().filter(|line| {
+        telling = (telling || *line == FAILURES) && !line.starts_with("test result: ");
+        telling || wanted(line)
+    });
+    told.collect()
+}
+
+/// Panics, and what compilers, sanitizers and fuzzers call errors.
+fn errors<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    const WITH_EACH: usize = 4;
+    const ALL: usize = 12;
+    let is_error =
+        |line: &str| line.contains("panicked at ") || line.contains("ERROR: ") || line.starts_with("error");
+    let says_no_more = |line: &str| {
+        let line = line.trim();
+        line.is_empty() || line.starts_with("stack backtrace:") || line.starts_with("note: ")
+    };
+    let mut left = 0;
+    let told = lines.filter(|line| {
+        left = match () {
+            () if is_error(line) => WITH_EACH,
+            () if says_no_more(line) => 0,
+            () => left.saturating_sub(1),
+        };
+        left > 0
+    });
+    told.take(ALL).collect()
 }
 
 fn last_line(path: &Path) -> String {
@@ -180,7 +221,24 @@ mod tests {
         );
         assert_eq!(told.last(), Some(&"error: 1 target failed"));
         assert!(told.len() < 40, "{told:?}");
-        assert_eq!(why(&"error: no such crate\n".repeat(500)).len(), 80);
+        assert_eq!(causes(&log), ["panicked at 7"]);
+        assert_eq!(why(&"no such crate\n".repeat(500)).len(), 80);
+    }
+
+    #[test]
+    fn an_error_is_told_though_much_was_said_after_it() {
+        let mut log =
+            String::from("$ fuzz\n#1 NEW\nthread '<unnamed>' panicked at frame.rs:7:\nnot posted\n");
+        log.push_str("note: a backtrace\n==7== ERROR: libFuzzer: deadly signal\n\n");
+        log.push_str(&"#2 NEW\n".repeat(500));
+        let cause = [
+            "thread '<unnamed>' panicked at frame.rs:7:",
+            "not posted",
+            "==7== ERROR: libFuzzer: deadly signal",
+        ];
+        assert_eq!(causes(&log), cause);
+        assert_eq!(why(&log)[..3], cause);
+        assert_eq!(causes(&"error: no such crate\n".repeat(500)).len(), 12);
     }
 
     fn shell(script: &str, limit: Duration, interrupted: bool) -> (Ended, String) {

@@ -31,6 +31,9 @@ pub struct Finished {
     pub detail: String,
     /// How long it took.
     pub seconds: f64,
+    /// The first errors in its output, if it failed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<String>,
 }
 
 /// The line about the stage that is running.
@@ -170,6 +173,13 @@ impl<'a> Summary<'a> {
             println!("{:<12}  {verdict:<7}  {time:>7}  {}", stage.stage, stage.detail);
         }
         println!("total {}", seconds(Duration::from_secs_f64(self.seconds)));
+        for stage in self.stages.iter().filter(|stage| !stage.causes.is_empty()) {
+            println!();
+            println!("{} says first:", stage.stage);
+            for line in &stage.causes {
+                println!("    | {line}");
+            }
+        }
         println!();
         if self.skipped == 0 {
             println!("{} passed, {} failed", self.passed, self.failed);
@@ -192,6 +202,7 @@ mod tests {
             verdict,
             detail: String::new(),
             seconds: 0.0,
+            causes: Vec::new(),
         }
     }
 

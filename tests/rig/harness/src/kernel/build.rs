@@ -131,6 +131,7 @@ impl Steps<'_> {
             verdict: Verdict::Passed,
             detail: about.to_owned(),
             seconds,
+            causes: Vec::new(),
         });
         Ok(())
     }

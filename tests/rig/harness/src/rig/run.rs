@@ -146,6 +146,7 @@ pub(crate) fn test(options: &Options) -> Result<bool> {
             verdict,
             detail,
             seconds: progress.elapsed().as_secs_f64(),
+            causes: Vec::new(),
         };
         progress.finish(&done);
         if verdict == Verdict::Failed {
