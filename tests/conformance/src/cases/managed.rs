@@ -320,14 +320,27 @@ pub(super) fn lease_strangers(env: &Env) -> Outcome {
                 honest.acquire(KEY, Wish::read(LONG).exclusive()).map(drop)?;
 
                 // A queue that no manager serves, and a name that is no queue.
-                let soon = ClientConfig::default().patience(SHORT);
                 let _other = SharedReceiver::open(&stranger, "queue", SharedConfig::default())?;
                 let _word = share(&stranger, "word", 4096)?;
                 let no_manager = (env.id(0), env.port_id(0, 1));
-                let quiet = Client::connect(env.open(0, 2)?, no_manager, "queue", soon);
+                let connect = |name, patience| {
+                    let config = ClientConfig::default().patience(patience);
+                    Ok::<_, Trouble>(Client::connect(env.open(0, 2)?, no_manager, name, config))
+                };
+                let mut soon = SHORT;
+                let quiet = loop {
+                    match connect("queue", soon)? {
+                        // A machine that is busy took so long to import the queue.
+                        Err(Error::Library(error))
+                            if error.status() == Some(Status::TimedOut) && soon < env.patience =>
+                        {
+                            soon *= 4;
+                        }
+                        other => break other,
+                    }
+                };
                 fits(quiet, |error| matches!(error, Error::NoAnswer))?;
-                let nothing = Client::connect(env.open(0, 2)?, no_manager, "word", soon);
-                fits(nothing, |error| {
+                fits(connect("word", env.patience)?, |error| {
                     matches!(error, Error::Library(netvm::Error::NotAChannel { .. }))
                 })
             };
