@@ -14,7 +14,7 @@ use netvm_faults::Stand;
 use netvm_faults::bytes::Sent;
 use netvm_faults::landing::Landing;
 use netvm_faults::stand::{BASE, POSTING};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 /// Longer than a descriptor's own payload can be: so it comes from a page.
 const LEN: u32 = 200;
@@ -76,6 +76,8 @@ struct Reference {
     landing: Landing,
     posted: [VecDeque<Posted>; 8],
     asked: Vec<Asked>,
+    /// What was posted, by port and operation: one that is refused is told from a later one by nothing else.
+    numbers: HashSet<(u16, OpId)>,
 }
 
 impl Posted {
@@ -217,13 +219,15 @@ fuzz_target!(|data: &[u8]| {
         let inline = std::array::from_fn::<u32, { INLINE_BYTES / 4 }, _>(|at| {
             ((number * 32 + at + 1) as u32).wrapping_mul(0x0101_0307)
         });
+        let command = Command::decode(&head).ok();
         if reference.lies {
             // The queue holds another descriptor than the one that is read; what is read again is different again.
             let script = head.iter().rev().copied().collect();
             stand.post(PortId(port), &right, &inline);
             stand.lie(PortId(port), script, head[0] | 1);
-        } else if stand.post(PortId(port), &head, &inline)
-            && let Ok(command) = Command::decode(&head)
+        } else if command.is_none_or(|command| reference.numbers.insert((port, command.op)))
+            && stand.post(PortId(port), &head, &inline)
+            && let Some(command) = command
         {
             let inline = inline.iter().flat_map(|word| word.to_le_bytes()).collect();
             reference.posted[usize::from(port)].push_back(Posted { command, inline });
