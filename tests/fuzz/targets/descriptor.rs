@@ -98,8 +98,8 @@ impl Posted {
         };
         let names = (sent.destination, sent.destination_port) == (command.node, command.port)
             && (sent.capability, sent.secret) == (command.capability, command.secret);
-        // An atomic has its ticket where others have their operation.
-        let same = command.opcode.is_atomic() || sent.op == command.op;
+        // An atomic, and the extension of a lease, has its ticket where others have their operation.
+        let same = matches!(body, Body::AtomicRequest { .. }) || sent.op == command.op;
         kind && names && same && sent.address == command.remote && sent.epoch == command.epoch
     }
 }
