@@ -247,6 +247,9 @@ pub struct Relay {
     /// How long each datagram takes, in milliseconds, each way: 5 makes a round trip 10 ms longer.
     #[arg(long, value_name = "MS", default_value = "0", value_parser = delay)]
     pub delay: Duration,
+    /// The longest that get through, in bytes of a datagram's payload: 1472 is what Ethernet takes over IPv4. Without it, any.
+    #[arg(long, value_name = "BYTES", value_parser = |text: &str| number::<usize>(text, 1, 65_507))]
+    pub longest: Option<usize>,
     /// What decides which ones.
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub seed: u64,

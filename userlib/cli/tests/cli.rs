@@ -568,6 +568,7 @@ fn a_process_serves_by_udp_and_says_what_is_wrong_with_an_address() {
         assert!(err.contains("--window"), "{err}");
     }
     exits(2, &["relay", "127.0.0.1:0", "127.0.0.1:9", "--delay", "-1"]);
+    exits(2, &["relay", "127.0.0.1:0", "127.0.0.1:9", "--longest", "0"]);
     exits(2, &["relay", "127.0.0.1:0", "nowhere"]);
     exits(2, &["relay", "127.0.0.1:0", "127.0.0.1:9", "--lost", "99"]);
 }

@@ -130,6 +130,30 @@ fn what_the_wire_loses_shows_as_retransmissions_of_its_link() {
 }
 
 #[test]
+fn a_path_that_takes_no_long_datagrams_shows_as_the_payload_of_its_link() {
+    let name = name("narrow");
+    let (_server, node, udp) = serve(&name);
+    // What Ethernet takes: a third of a page in a message.
+    for (longest, payload) in [("1472", 1368), ("65507", 4096)] {
+        let relayed = ["relay", "127.0.0.1:0", &udp, "--lost", "0", "--longest", longest];
+        let mut relay = Running::start(&relayed);
+        let line = relay.line();
+        assert!(line.contains(longest), "{line}");
+        let relayed = line.split_whitespace().next().expect("an address").to_owned();
+        let _far = Running::in_background(&["ping", &relayed, "--count", "1000000", "--interval", "1"]);
+        until(
+            &["show", "links", "--node", &node, "--json"],
+            "met over such a path",
+            |answer| {
+                // The link before it may be there still.
+                let is_it = |link: &Value| link["kind"] == "udp" && link["payload"] == payload;
+                some(answer, "links", is_it).is_some()
+            },
+        );
+    }
+}
+
+#[test]
 fn counters_are_read_watched_and_exported() {
     let name = name("stat");
     let (_server, node, _) = serve(&name);

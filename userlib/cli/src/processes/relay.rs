@@ -26,11 +26,15 @@ pub fn run(options: &args::Relay) -> Result<(), Failure> {
     };
     let relay = Relay::start(options.listen, options.target, faults, options.seed)
         .map_err(|error| Failure::Usage(format!("{}: {error}", options.listen)))?;
+    if let Some(bytes) = options.longest {
+        relay.takes(bytes, bytes);
+    }
     output::print(&format!(
-        "udp://{} is udp://{} over a bad network: of 100 datagrams {} are lost{}; Ctrl-C ends it\n",
+        "udp://{} is udp://{} over a bad network: of 100 datagrams {} are lost{}{}; Ctrl-C ends it\n",
         relay.address(),
         options.target,
         options.lost,
+        shorter(options.longest),
         longer(options.delay)
     ))?;
     let end = options.seconds.map(Duration::from_secs);
@@ -40,6 +44,13 @@ pub fn run(options: &args::Relay) -> Result<(), Failure> {
     }
     let (passed, harmed) = relay.counts();
     output::print(&format!("{passed} datagrams, {harmed} of them harmed\n"))
+}
+
+/// Which datagrams are lost besides.
+fn shorter(longest: Option<usize>) -> String {
+    longest.map_or_else(String::new, |bytes| {
+        format!(", and all that are longer than {bytes} bytes")
+    })
 }
 
 /// What a delay does to a round trip.
