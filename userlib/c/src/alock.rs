@@ -1,17 +1,18 @@
 //! Asymmetric locks: local to the threads of one process, remote to others.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
 
-use netvm::sync::alock::{AsymmetricConfig, AsymmetricGuard, AsymmetricHandle, AsymmetricLock};
-use parking_lot::Mutex;
+use netvm::sync::alock::{AsymmetricConfig, AsymmetricHandle, AsymmetricLock, OwnedAsymmetricGuard};
 
 use crate::access::{access, netvm_access};
 use crate::argument::{out, text};
 use crate::call::call;
+use crate::fault::Fault;
 use crate::handle::{self, handles};
-use crate::hold::{Slot, holds};
+use crate::hold::{Participant, Slot};
 use crate::lock::Address;
-use crate::pending::BUSY;
+use crate::pending::{Under, netvm_pending};
 use crate::port::netvm_port;
 
 /// An asymmetric lock, in the process that is its home.
@@ -19,21 +20,13 @@ pub struct netvm_alock_home;
 /// A participant of an asymmetric lock. It serves one thread at a time.
 pub struct netvm_alock;
 
-/// A guard, until it is released.
-type AlockGuard<'a> = Option<AsymmetricGuard<'a>>;
-
-holds!(HeldAlock: AlockGuard of AsymmetricHandle);
-
-/// A participant.
-pub struct AlockSlot(Mutex<Slot<AsymmetricHandle, HeldAlock>>);
-
 handles! {
     netvm_alock_home = 16: AsymmetricLock;
-    netvm_alock = 17: AlockSlot;
+    netvm_alock = 17: Arc<Participant<AsymmetricHandle, OwnedAsymmetricGuard>>;
 }
 
 fn participant(handle: AsymmetricHandle) -> crate::fault::Result<*mut netvm_alock> {
-    handle::make(AlockSlot(Mutex::new(Slot::Free(Box::new(handle)))))
+    handle::make(Participant::new(handle))
 }
 
 /// Makes an asymmetric lock that has its home at this port, under this name. Remote participants need to read and do atomics; `access` NULL: all
@@ -104,9 +97,33 @@ pub unsafe extern "C" fn netvm_alock_join(
 pub extern "C" fn netvm_alock_acquire(alock: *mut netvm_alock) -> c_int {
     call(|| {
         let slot = handle::get(alock)?;
-        let mut slot = slot.0.try_lock().ok_or(BUSY)?;
-        let held = slot.hold(|handle| HeldAlock::take(handle, |handle| Ok(Some(handle.acquire()?))));
-        held.map(drop)
+        let mut slot = slot.slot()?;
+        let taken = slot.hold(|handle| {
+            let taken = handle.own();
+            taken.map_err(|(handle, error)| Box::new((handle, Fault::from(error))))
+        });
+        taken.map(drop)
+    })
+}
+
+/// Begins what netvm_alock_acquire() does, and does not wait for it: as netvm_lock_begin_acquire(). It has no answer for netvm_pending_value() but 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netvm_alock_begin_acquire(
+    alock: *mut netvm_alock,
+    context: *mut c_void,
+    pending: *mut *mut netvm_pending,
+) -> c_int {
+    call(|| {
+        let place = out(pending, "pending")?;
+        let (participant, lent) = handle::get(alock)?.lend()?;
+        let under = Under::taking(participant.begin_acquire(), |guard| {
+            lent.back(Slot::Held(guard));
+            0
+        });
+        let made = under.handle(context)?;
+        // SAFETY: the header asks for such a place.
+        unsafe { place.set(made) };
+        Ok(())
     })
 }
 
@@ -115,12 +132,8 @@ pub extern "C" fn netvm_alock_acquire(alock: *mut netvm_alock) -> c_int {
 pub extern "C" fn netvm_alock_covers(alock: *mut netvm_alock, node: u16) -> c_int {
     call(|| {
         let slot = handle::get(alock)?;
-        let mut slot = slot.0.try_lock().ok_or(BUSY)?;
-        slot.held()?.with_dependent_mut(|_, guard| {
-            if let Some(guard) = guard {
-                guard.covers(node.into());
-            }
-        });
+        let mut slot = slot.slot()?;
+        slot.held()?.covers(node.into());
         Ok(())
     })
 }
@@ -131,9 +144,8 @@ pub unsafe extern "C" fn netvm_alock_is_asked_for(alock: *mut netvm_alock, asked
     call(|| {
         let place = out(asked, "asked")?;
         let slot = handle::get(alock)?;
-        let mut slot = slot.0.try_lock().ok_or(BUSY)?;
-        let asks = |guard: &AlockGuard<'_>| guard.as_ref().map_or(Ok(false), AsymmetricGuard::is_asked_for);
-        let is_asked = slot.held()?.with_dependent(|_, guard| asks(guard))?;
+        let mut slot = slot.slot()?;
+        let is_asked = slot.held()?.is_asked_for()?;
         // SAFETY: the header asks for such a place.
         unsafe { place.set(is_asked) };
         Ok(())
@@ -145,10 +157,8 @@ pub unsafe extern "C" fn netvm_alock_is_asked_for(alock: *mut netvm_alock, asked
 pub extern "C" fn netvm_alock_release(alock: *mut netvm_alock) -> c_int {
     call(|| {
         let slot = handle::get(alock)?;
-        let mut slot = slot.0.try_lock().ok_or(BUSY)?;
-        let released = slot
-            .let_go(|held| held.with_dependent_mut(|_, guard| guard.take().map(AsymmetricGuard::release)))?;
-        Ok(released.unwrap_or(Ok(()))?)
+        let mut slot = slot.slot()?;
+        Ok(slot.let_go(OwnedAsymmetricGuard::release)??)
     })
 }
 

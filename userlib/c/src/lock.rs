@@ -1,17 +1,17 @@
 //! Locks, and the homes of locks, semaphores and wait queues.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
 
-use netvm::sync::{Guard, Home, Lock};
-use parking_lot::Mutex;
+use netvm::sync::{Home, Lock, OwnedGuard};
 
 use crate::access::{access, netvm_access};
 use crate::argument::{out, set, text, timeout};
 use crate::call::call;
 use crate::fault::{Fault, Result};
 use crate::handle::{self, handles};
-use crate::hold::{Slot, holds};
-use crate::pending::BUSY;
+use crate::hold::{Participant, Slot};
+use crate::pending::{Under, netvm_pending};
 use crate::port::netvm_port;
 
 /// The home of a lock, a semaphore, a wait queue, a monitor or a condition: what lives there ends with it.
@@ -19,17 +19,9 @@ pub struct netvm_home;
 /// A participant of a lock. It serves one thread at a time.
 pub struct netvm_lock;
 
-/// A guard, until it is released.
-type LockGuard<'a> = Option<Guard<'a>>;
-
-holds!(HeldLock: LockGuard of Lock);
-
-/// A participant.
-pub struct LockSlot(Mutex<Slot<Lock, HeldLock>>);
-
 handles! {
     netvm_home = 14: Home;
-    netvm_lock = 15: LockSlot;
+    netvm_lock = 15: Arc<Participant<Lock, OwnedGuard>>;
 }
 
 /// It is held by another one, and the call was not to wait.
@@ -116,7 +108,7 @@ pub unsafe extern "C" fn netvm_lock_join(
         // SAFETY: the header asks for such arguments, here and below.
         let at = unsafe { Address::new(node, exporter, name, timeout_ns) }?;
         let joined = Lock::join(&*handle::get(port)?, at.node, at.exporter, at.name, at.timeout)?;
-        let made = handle::make(LockSlot(Mutex::new(Slot::Free(Box::new(joined)))))?;
+        let made = handle::make(Participant::new(joined))?;
         // SAFETY: as above.
         unsafe { place.set(made) };
         Ok(())
@@ -134,17 +126,42 @@ pub unsafe extern "C" fn netvm_lock_acquire(
 ) -> c_int {
     call(|| {
         let slot = handle::get(lock)?;
-        let mut slot = slot.0.try_lock().ok_or(BUSY)?;
-        let held = slot.hold(|lock| {
-            HeldLock::take(lock, |lock| match timeout_ns {
-                0 => lock.try_acquire()?.ok_or(NOT_NOW).map(Some),
-                ..0 => Ok(Some(lock.acquire()?)),
-                _ => Ok(Some(lock.try_acquire_for(timeout(timeout_ns))?)),
-            })
+        let mut slot = slot.slot()?;
+        let guard = slot.hold(|lock| {
+            let taken = lock.own(|lock| match timeout_ns {
+                0 => lock.try_acquire(),
+                ..0 => lock.acquire().map(Some),
+                _ => lock.try_acquire_for(timeout(timeout_ns)).map(Some),
+            });
+            taken.map_err(|(lock, error)| Box::new((lock, error.map_or(NOT_NOW, Fault::from))))
         })?;
-        let died = held.with_dependent(|_, guard| guard.as_ref().is_some_and(Guard::owner_died));
+        let died = guard.owner_died();
         // SAFETY: the header asks for such a place, or NULL.
         unsafe { set(owner_died, died) };
+        Ok(())
+    })
+}
+
+/// Begins to wait for the lock, as netvm_lock_acquire() does with NETVM_FOREVER, and does not wait for it. `lock` is away (-EBUSY) until
+/// netvm_pending_wait() answers 0: then it is held. netvm_pending_value() tells whether a process has died that may have held it. After an error,
+/// and when the pending call is closed before its end, this participant is gone (-EIO). It costs a thread while it is under way.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netvm_lock_begin_acquire(
+    lock: *mut netvm_lock,
+    context: *mut c_void,
+    pending: *mut *mut netvm_pending,
+) -> c_int {
+    call(|| {
+        let place = out(pending, "pending")?;
+        let (lock, lent) = handle::get(lock)?.lend()?;
+        let under = Under::taking(lock.begin_acquire(), |guard| {
+            let died = guard.owner_died();
+            lent.back(Slot::Held(guard));
+            died.into()
+        });
+        let made = under.handle(context)?;
+        // SAFETY: the header asks for such a place.
+        unsafe { place.set(made) };
         Ok(())
     })
 }
@@ -155,10 +172,8 @@ pub unsafe extern "C" fn netvm_lock_acquire(
 pub extern "C" fn netvm_lock_release(lock: *mut netvm_lock) -> c_int {
     call(|| {
         let slot = handle::get(lock)?;
-        let mut slot = slot.0.try_lock().ok_or(BUSY)?;
-        let released =
-            slot.let_go(|held| held.with_dependent_mut(|_, guard| guard.take().map(Guard::release)))?;
-        Ok(released.unwrap_or(Ok(()))?)
+        let mut slot = slot.slot()?;
+        Ok(slot.let_go(OwnedGuard::release)??)
     })
 }
 
@@ -168,10 +183,8 @@ pub unsafe extern "C" fn netvm_lock_is_asked_for(lock: *mut netvm_lock, asked: *
     call(|| {
         let place = out(asked, "asked")?;
         let slot = handle::get(lock)?;
-        let mut slot = slot.0.try_lock().ok_or(BUSY)?;
-        let is_asked = slot
-            .held()?
-            .with_dependent(|_, guard| guard.as_ref().map_or(Ok(false), Guard::is_asked_for))?;
+        let mut slot = slot.slot()?;
+        let is_asked = slot.held()?.is_asked_for()?;
         // SAFETY: the header asks for such a place.
         unsafe { place.set(is_asked) };
         Ok(())

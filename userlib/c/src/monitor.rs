@@ -1,17 +1,18 @@
 //! Monitors with conditions.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
 
-use netvm::sync::{Condition, Inside, Monitor, Woken};
-use parking_lot::Mutex;
+use netvm::sync::{Condition, Monitor, OwnedInside, Woken};
 
 use crate::access::netvm_access;
 use crate::argument::{out, set};
 use crate::call::call;
+use crate::fault::Fault;
 use crate::handle::{self, handles};
-use crate::hold::{Slot, holds};
-use crate::lock::{Address, make_home, netvm_home};
-use crate::pending::BUSY;
+use crate::hold::{Participant, Slot};
+use crate::lock::{Address, NOT_NOW, make_home, netvm_home};
+use crate::pending::{Under, netvm_pending};
 use crate::port::netvm_port;
 
 /// A participant of a monitor. It serves one thread at a time.
@@ -19,17 +20,9 @@ pub struct netvm_monitor;
 /// A participant of a condition of a monitor. It serves one thread at a time.
 pub struct netvm_condition;
 
-/// Being inside, until it is left.
-type Presence<'a> = Option<Inside<'a>>;
-
-holds!(HeldMonitor: Presence of Monitor);
-
-/// A participant.
-pub struct MonitorSlot(Mutex<Slot<Monitor, HeldMonitor>>);
-
 handles! {
-    netvm_monitor = 20: MonitorSlot;
-    netvm_condition = 21: Mutex<Condition>;
+    netvm_monitor = 20: Arc<Participant<Monitor, OwnedInside>>;
+    netvm_condition = 21: Arc<Participant<Condition>>;
 }
 
 /// Makes a monitor that has its home at this port, under this name. Participants need to read and do atomics; `access` NULL: all ports may.
@@ -71,7 +64,7 @@ pub unsafe extern "C" fn netvm_monitor_join(
         // SAFETY: the header asks for such arguments, here and below.
         let at = unsafe { Address::new(node, exporter, name, timeout_ns) }?;
         let joined = Monitor::join(&*handle::get(port)?, at.node, at.exporter, at.name, at.timeout)?;
-        let made = handle::make(MonitorSlot(Mutex::new(Slot::Free(Box::new(joined)))))?;
+        let made = handle::make(Participant::new(joined))?;
         // SAFETY: as above.
         unsafe { place.set(made) };
         Ok(())
@@ -93,7 +86,7 @@ pub unsafe extern "C" fn netvm_condition_join(
         // SAFETY: the header asks for such arguments, here and below.
         let at = unsafe { Address::new(node, exporter, name, timeout_ns) }?;
         let joined = Condition::join(&*handle::get(port)?, at.node, at.exporter, at.name, at.timeout)?;
-        let made = handle::make(Mutex::new(joined))?;
+        let made = handle::make(Participant::new(joined))?;
         // SAFETY: as above.
         unsafe { place.set(made) };
         Ok(())
@@ -106,11 +99,73 @@ pub unsafe extern "C" fn netvm_condition_join(
 pub unsafe extern "C" fn netvm_monitor_enter(monitor: *mut netvm_monitor, owner_died: *mut bool) -> c_int {
     call(|| {
         let slot = handle::get(monitor)?;
-        let mut slot = slot.0.try_lock().ok_or(BUSY)?;
-        let held = slot.hold(|monitor| HeldMonitor::take(monitor, |monitor| Ok(Some(monitor.enter()?))))?;
-        let died = held.with_dependent(|_, inside| inside.as_ref().is_some_and(Inside::owner_died));
+        let mut slot = slot.slot()?;
+        let inside = slot.hold(|monitor| {
+            let entered = monitor.own();
+            entered.map_err(|(monitor, error)| Box::new((monitor, error.map_or(NOT_NOW, Fault::from))))
+        })?;
+        let died = inside.owner_died();
         // SAFETY: the header asks for such a place, or NULL.
         unsafe { set(owner_died, died) };
+        Ok(())
+    })
+}
+
+/// Begins what netvm_monitor_enter() does, and does not wait for it. `monitor` is away (-EBUSY) until netvm_pending_wait() answers 0: then the process
+/// is inside. netvm_pending_value() tells whether a process has died that may have been inside. After an error, and when the pending call is closed
+/// before its end, this participant is gone (-EIO). It costs a thread while it is under way.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netvm_monitor_begin_enter(
+    monitor: *mut netvm_monitor,
+    context: *mut c_void,
+    pending: *mut *mut netvm_pending,
+) -> c_int {
+    call(|| {
+        let place = out(pending, "pending")?;
+        let (monitor, lent) = handle::get(monitor)?.lend()?;
+        let under = Under::taking(monitor.begin_enter(), |inside| {
+            let died = inside.owner_died();
+            lent.back(Slot::Held(inside));
+            died.into()
+        });
+        let made = under.handle(context)?;
+        // SAFETY: the header asks for such a place.
+        unsafe { place.set(made) };
+        Ok(())
+    })
+}
+
+/// Begins what netvm_monitor_wait() does, and does not wait for it. `monitor` and `condition` are away (-EBUSY) until netvm_pending_wait() answers 0:
+/// then the process is inside again. netvm_pending_value() tells whether the condition was reset. After an error the process is not inside, and both
+/// participants are gone (-EIO), as when the pending call is closed before its end. -EPERM: this participant is not inside.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netvm_monitor_begin_wait(
+    monitor: *mut netvm_monitor,
+    condition: *mut netvm_condition,
+    context: *mut c_void,
+    pending: *mut *mut netvm_pending,
+) -> c_int {
+    call(|| {
+        let place = out(pending, "pending")?;
+        let (monitor, condition) = (handle::get(monitor)?, handle::get(condition)?);
+        // Neither is taken if one of them cannot be.
+        monitor.slot()?.held()?;
+        let (condition, lent) = condition.lend()?;
+        let (inside, place_inside) = match monitor.lend_held() {
+            Ok(taken) => taken,
+            Err(fault) => {
+                lent.back(Slot::Free(condition));
+                return Err(fault);
+            }
+        };
+        let under = Under::taking(inside.begin_wait(condition), |(inside, condition, woken)| {
+            lent.back(Slot::Free(condition));
+            place_inside.back(Slot::Held(inside));
+            (woken == Woken::Reset).into()
+        });
+        let made = under.handle(context)?;
+        // SAFETY: the header asks for such a place.
+        unsafe { place.set(made) };
         Ok(())
     })
 }
@@ -126,12 +181,8 @@ pub unsafe extern "C" fn netvm_monitor_wait(
 ) -> c_int {
     call(|| {
         let (slot, condition) = (handle::get(monitor)?, handle::get(condition)?);
-        let mut slot = slot.0.try_lock().ok_or(BUSY)?;
-        let mut condition = condition.try_lock().ok_or(BUSY)?;
-        let woken = slot.held()?.with_dependent_mut(|_, inside| match inside {
-            Some(inside) => inside.wait(&mut condition),
-            None => Ok(Woken::Reset),
-        });
+        let (mut slot, mut condition) = (slot.slot()?, condition.slot()?);
+        let woken = slot.held()?.wait(condition.free()?);
         // SAFETY: the header asks for such a place, or NULL.
         unsafe { set(reset, woken? == Woken::Reset) };
         Ok(())
@@ -143,7 +194,7 @@ pub unsafe extern "C" fn netvm_monitor_wait(
 pub unsafe extern "C" fn netvm_condition_signal(condition: *mut netvm_condition, woken: *mut bool) -> c_int {
     call(|| {
         let condition = handle::get(condition)?;
-        let one = condition.try_lock().ok_or(BUSY)?.signal()?;
+        let one = condition.slot()?.free()?.signal()?;
         // SAFETY: the header asks for such a place, or NULL.
         unsafe { set(woken, one) };
         Ok(())
@@ -155,10 +206,8 @@ pub unsafe extern "C" fn netvm_condition_signal(condition: *mut netvm_condition,
 pub extern "C" fn netvm_monitor_leave(monitor: *mut netvm_monitor) -> c_int {
     call(|| {
         let slot = handle::get(monitor)?;
-        let mut slot = slot.0.try_lock().ok_or(BUSY)?;
-        let left =
-            slot.let_go(|held| held.with_dependent_mut(|_, inside| inside.take().map(Inside::leave)))?;
-        Ok(left.unwrap_or(Ok(()))?)
+        let mut slot = slot.slot()?;
+        Ok(slot.let_go(OwnedInside::leave)??)
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use netvm::{Error, Operation, Pending, PendingAtomic, PendingImport, RemoteSegment, Timeout};
+use netvm::{Error, Operation, Pending, PendingAtomic, PendingCall, PendingImport, RemoteSegment, Timeout};
 use parking_lot::Mutex;
 
 use crate::access::netvm_remote;
@@ -36,18 +36,64 @@ pub(crate) enum Under {
     Import(PendingImport),
     /// An import that has ended: what it gives, until that is taken.
     Imported(netvm::Result<Option<RemoteSegment>>),
+    /// A call that has taken participants with it.
+    Taking(Box<dyn Taking>),
+    /// How such a call has ended.
+    Taken(netvm::Result<u64>),
     /// A completion queue has it now.
     Moved,
 }
 
+/// A call that has taken participants with it, and puts them back when it has ended well.
+pub(crate) trait Taking: Send {
+    /// Its answer. Nothing: it is still under way.
+    fn wait(&mut self, timeout: Timeout) -> Option<netvm::Result<u64>>;
+}
+
+/// Such a call, and what puts its participants back and gives its answer.
+struct Takes<T: Send + 'static, B> {
+    call: PendingCall<T>,
+    back: Option<B>,
+}
+
+impl<T: Send, B: FnOnce(T) -> u64 + Send> Taking for Takes<T, B> {
+    fn wait(&mut self, timeout: Timeout) -> Option<netvm::Result<u64>> {
+        let ended = ended(&mut self.call, timeout)?;
+        Some(match (ended, self.back.take()) {
+            (Ok(taken), Some(back)) => Ok(back(taken)),
+            (Ok(_), None) => Err(Error::Released),
+            (Err(error), _) => Err(error),
+        })
+    }
+}
+
+/// How a call has ended. Nothing: it is still under way.
+fn ended<T: Send>(call: &mut PendingCall<T>, timeout: Timeout) -> Option<netvm::Result<T>> {
+    match call.wait_for(timeout) {
+        Err(Error::TimedOut) if !call.is_done() => None,
+        // It has ended in this very moment, or has run out of a time of its own.
+        Err(Error::TimedOut) => Some(call.end().unwrap_or(Err(Error::TimedOut))),
+        ended => Some(ended),
+    }
+}
+
 impl Under {
+    /// A call that has taken participants with it: `back` puts them back, and gives its answer.
+    pub(crate) fn taking<T: Send>(
+        call: PendingCall<T>,
+        back: impl FnOnce(T) -> u64 + Send + 'static,
+    ) -> Self {
+        let back = Some(back);
+        Self::Taking(Box::new(Takes { call, back }))
+    }
+
     /// Gives it a handle.
     pub(crate) fn handle(self, context: *mut c_void) -> Result<*mut netvm_pending> {
         let op = match &self {
             Self::Plain(pending) => pending.op().0,
             Self::Atomic(pending) => pending.op().0,
-            // An import is no operation of the card.
-            Self::Import(_) | Self::Imported(_) | Self::Moved => 0,
+            // These are no operations of the card.
+            Self::Import(_) | Self::Imported(_) | Self::Taking(_) | Self::Taken(_) | Self::Moved => 0,
         };
         handle::make(Begun {
             context: context.expose_provenance(),
@@ -62,15 +108,18 @@ impl Under {
             Self::Plain(pending) => pending.wait_for(timeout).map(|()| None),
             Self::Atomic(pending) => pending.wait_for(timeout).map(|answer| Some(answer.value)),
             Self::Import(pending) => {
-                let ended = pending.wait_for(timeout);
-                if ended.is_err() && !pending.is_done() {
-                    return ended.map(|_| None);
-                }
+                let ended = ended(pending, timeout).ok_or(Error::TimedOut)?;
                 let told = ended.as_ref().map(|_| None).map_err(|error| *error);
                 *self = Self::Imported(ended.map(Some));
                 told
             }
             Self::Imported(end) => end.as_ref().map(|_| None).map_err(|error| *error),
+            Self::Taking(call) => {
+                let end = call.wait(timeout).ok_or(Error::TimedOut)?;
+                *self = Self::Taken(end);
+                end.map(Some)
+            }
+            Self::Taken(end) => end.map(Some),
             Self::Moved => Err(Error::Released),
         }
     }
@@ -87,7 +136,7 @@ pub(crate) fn take(pending: *mut netvm_pending) -> Result<(Operation, usize)> {
             *under = other;
             return Err(Fault::argument(
                 libc::EINVAL,
-                "an import does not go into a completion queue: wait for it",
+                "only operations of the card go into a completion queue: wait for it",
             ));
         }
     };
@@ -115,7 +164,9 @@ pub(crate) const BUSY: Fault = Fault::Argument(
     "another thread is in a call with this handle, which serves one at a time",
 );
 
-/// The answer of an atomic that has ended well: the old value of its word. -EAGAIN while it is under way, -ENODATA of another operation.
+/// The answer of what has ended well. Of an atomic: the old value of its word. Of what was begun with a lock or a monitor: 1 if a process has died
+/// that may have held it. Of a semaphore: the value that was found. Of a wait queue or a condition: 1 if it was reset. -EAGAIN while it is under
+/// way, -ENODATA of another operation.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netvm_pending_value(pending: *mut netvm_pending, value: *mut u64) -> c_int {
     call(|| {
@@ -123,7 +174,7 @@ pub unsafe extern "C" fn netvm_pending_value(pending: *mut netvm_pending, value:
         let begun = handle::get(pending)?;
         let mut under = begun.under.try_lock().ok_or(BUSY)?;
         let answer = waited(under.wait(Timeout::Now), 0)?;
-        let answer = answer.ok_or(Fault::argument(libc::ENODATA, "only an atomic has an answer"))?;
+        let answer = answer.ok_or(Fault::argument(libc::ENODATA, "what was begun has no answer"))?;
         // SAFETY: the header asks for such a place.
         unsafe { place.set(answer) };
         Ok(())
@@ -172,7 +223,7 @@ pub unsafe extern "C" fn netvm_pending_context(
     })
 }
 
-/// The operation's number, by which struct netvm_failure names it; 0 of an import.
+/// The operation's number, by which struct netvm_failure names it; 0 of what is no operation of the card: an import, or what takes a lock.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netvm_pending_op(pending: *mut netvm_pending, op: *mut u32) -> c_int {
     call(|| {
@@ -185,7 +236,8 @@ pub unsafe extern "C" fn netvm_pending_op(pending: *mut netvm_pending, op: *mut 
 }
 
 /// Lets go of an operation. That takes nothing back: it goes on, and if it fails, the next call to the same node says so. An import is
-/// given up.
+/// given up. What takes a lock, a token or a monitor is given up with its participant, which is to be closed: what it still gets it gives to the
+/// next.
 #[unsafe(no_mangle)]
 pub extern "C" fn netvm_pending_close(pending: *mut netvm_pending) -> c_int {
     call(|| handle::close(pending))

@@ -1,24 +1,25 @@
 //! Semaphores.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
 
 use netvm::sync::Semaphore;
-use parking_lot::Mutex;
 
 use crate::access::netvm_access;
 use crate::argument::{out, set, timeout};
 use crate::call::call;
 use crate::fault::Fault;
 use crate::handle::{self, handles};
+use crate::hold::{Participant, Slot};
 use crate::lock::{Address, make_home, netvm_home};
-use crate::pending::BUSY;
+use crate::pending::{Under, netvm_pending};
 use crate::port::netvm_port;
 
 /// A participant of a semaphore. It serves one thread at a time.
 pub struct netvm_semaphore;
 
 handles! {
-    netvm_semaphore = 18: Mutex<Semaphore>;
+    netvm_semaphore = 18: Arc<Participant<Semaphore>>;
 }
 
 /// Makes a semaphore of this value that has its home at this port, under this name. Participants need to read and do atomics; `access` NULL: all
@@ -54,7 +55,7 @@ pub unsafe extern "C" fn netvm_semaphore_join(
         // SAFETY: the header asks for such arguments, here and below.
         let at = unsafe { Address::new(node, exporter, name, timeout_ns) }?;
         let joined = Semaphore::join(&*handle::get(port)?, at.node, at.exporter, at.name, at.timeout)?;
-        let made = handle::make(Mutex::new(joined))?;
+        let made = handle::make(Participant::new(joined))?;
         // SAFETY: as above.
         unsafe { place.set(made) };
         Ok(())
@@ -66,8 +67,9 @@ pub unsafe extern "C" fn netvm_semaphore_join(
 #[unsafe(no_mangle)]
 pub extern "C" fn netvm_semaphore_wait(semaphore: *mut netvm_semaphore, timeout_ns: i64) -> c_int {
     call(|| {
-        let semaphore = handle::get(semaphore)?;
-        let mut semaphore = semaphore.try_lock().ok_or(BUSY)?;
+        let slot = handle::get(semaphore)?;
+        let mut slot = slot.slot()?;
+        let semaphore = slot.free()?;
         match timeout_ns {
             0 if semaphore.try_wait()? == 0 => Err(Fault::argument(
                 libc::EAGAIN,
@@ -80,12 +82,35 @@ pub extern "C" fn netvm_semaphore_wait(semaphore: *mut netvm_semaphore, timeout_
     })
 }
 
+/// Begins to wait for a token, as netvm_semaphore_wait() does with NETVM_FOREVER, and does not wait for it. `semaphore` is away (-EBUSY) until
+/// netvm_pending_wait() answers 0: then the token is there. netvm_pending_value() gives the value that it found. After an error, and when the pending
+/// call is closed before its end, this participant is gone (-EIO). It costs a thread while it is under way.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn netvm_semaphore_begin_wait(
+    semaphore: *mut netvm_semaphore,
+    context: *mut c_void,
+    pending: *mut *mut netvm_pending,
+) -> c_int {
+    call(|| {
+        let place = out(pending, "pending")?;
+        let (semaphore, lent) = handle::get(semaphore)?.lend()?;
+        let under = Under::taking(semaphore.begin_wait(), |(semaphore, found)| {
+            lent.back(Slot::Free(semaphore));
+            found.into()
+        });
+        let made = under.handle(context)?;
+        // SAFETY: the header asks for such a place.
+        unsafe { place.set(made) };
+        Ok(())
+    })
+}
+
 /// Gives a token: to the first waiter, or to the count. `value` gets the value after that; it may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn netvm_semaphore_signal(semaphore: *mut netvm_semaphore, value: *mut u32) -> c_int {
     call(|| {
-        let semaphore = handle::get(semaphore)?;
-        let after = semaphore.try_lock().ok_or(BUSY)?.signal()?;
+        let slot = handle::get(semaphore)?;
+        let after = slot.slot()?.free()?.signal()?;
         // SAFETY: the header asks for such a place, or NULL.
         unsafe { set(value, after) };
         Ok(())

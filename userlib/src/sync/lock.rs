@@ -119,6 +119,27 @@ impl Lock {
         Ok(OwnedGuard { lock: self })
     }
 
+    /// Goes into its guard, once `take` has given one of its own. For the library for C, whose handles cannot borrow.
+    ///
+    /// # Errors
+    /// That of `take`, with the participant; none if `take` has not got the lock.
+    #[doc(hidden)]
+    #[expect(clippy::result_large_err, reason = "what it gives otherwise is as large")]
+    pub fn own(
+        mut self,
+        take: impl FnOnce(&mut Self) -> Result<Option<Guard<'_>>>,
+    ) -> std::result::Result<OwnedGuard, (Self, Option<Error>)> {
+        let taken = take(&mut self).map(|guard| guard.map(Guard::into_hold));
+        match taken {
+            Ok(Some(hold)) => {
+                self.hold = Some(hold);
+                Ok(OwnedGuard { lock: self })
+            }
+            Ok(None) => Err((self, None)),
+            Err(error) => Err((self, Some(error))),
+        }
+    }
+
     /// Waits until it is held.
     fn lock(&mut self) -> Result<Hold> {
         loop {
@@ -418,6 +439,15 @@ impl Guard<'_> {
         wait: impl FnOnce(Q) -> Result<R>,
     ) -> Result<R> {
         self.hold.without(self.lock, queue, wait)
+    }
+
+    /// Ends without letting go of the lock.
+    fn into_hold(mut self) -> Hold {
+        let none = Hold {
+            held: false,
+            ..Hold::new(self.hold.start, false, false)
+        };
+        std::mem::replace(&mut self.hold, none)
     }
 }
 

@@ -4,7 +4,7 @@ use super::home::Home;
 use super::lock::{Guard, Lock, OwnedGuard};
 use super::queue::{WaitQueue, Woken};
 use crate::beside::PendingCall;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::export::Access;
 use crate::port::Port;
 use crate::timeout::Timeout;
@@ -72,6 +72,19 @@ impl Monitor {
             Ok(OwnedInside { guard })
         };
         PendingCall::begin_or_fail(&port, "netvm-monitor", enter, drop)
+    }
+
+    /// Enters, and goes into what says so: as [`Lock::own`].
+    ///
+    /// # Errors
+    /// As [`enter`](Self::enter), with the participant.
+    #[doc(hidden)]
+    #[expect(clippy::result_large_err, reason = "what it gives otherwise is as large")]
+    pub fn own(self) -> std::result::Result<OwnedInside, (Self, Option<Error>)> {
+        match self.lock.own(|lock| lock.acquire().map(Some)) {
+            Ok(guard) => Ok(OwnedInside { guard }),
+            Err((lock, error)) => Err((Self { lock }, error)),
+        }
     }
 }
 
@@ -161,6 +174,17 @@ impl OwnedInside {
         self.guard.owner_died()
     }
 
+    /// As [`Inside::wait`].
+    ///
+    /// # Errors
+    /// As [`Inside::wait`].
+    pub fn wait(&mut self, condition: &mut Condition) -> Result<Woken> {
+        self.guard.without(
+            || condition.queue.insert(),
+            |mut waiting| waiting.wait(Timeout::Never),
+        )
+    }
+
     /// Begins what [`Inside::wait`] does, and does not wait for it. It ends inside of the monitor again. After an error the process is not
     /// inside, and both participants are gone.
     ///
@@ -168,10 +192,7 @@ impl OwnedInside {
     pub fn begin_wait(mut self, mut condition: Condition) -> PendingCall<(Self, Condition, Woken)> {
         let port = Arc::clone(&condition.queue.seat.port);
         let wait = move || {
-            let woken = self.guard.without(
-                || condition.queue.insert(),
-                |mut waiting| waiting.wait(Timeout::Never),
-            )?;
+            let woken = self.wait(&mut condition)?;
             Ok((self, condition, woken))
         };
         let give_back = |(inside, condition, woken): (Self, Condition, Woken)| {

@@ -880,7 +880,9 @@ int netvm_wait_room(struct netvm_port *port,
 int netvm_pending_wait(struct netvm_pending *pending,
                        int64_t timeout_ns);
 
-// The answer of an atomic that has ended well: the old value of its word. -EAGAIN while it is under way, -ENODATA of another operation.
+// The answer of what has ended well. Of an atomic: the old value of its word. Of what was begun with a lock or a monitor: 1 if a process has died
+// that may have held it. Of a semaphore: the value that was found. Of a wait queue or a condition: 1 if it was reset. -EAGAIN while it is under
+// way, -ENODATA of another operation.
 int netvm_pending_value(struct netvm_pending *pending,
                         uint64_t *value);
 
@@ -892,11 +894,13 @@ int netvm_pending_remote(struct netvm_pending *pending,
 // The word that the program gave with the operation.
 int netvm_pending_context(struct netvm_pending *pending, void **context);
 
-// The operation's number, by which struct netvm_failure names it; 0 of an import.
-int netvm_pending_op(struct netvm_pending *pending, uint32_t *op);
+// The operation's number, by which struct netvm_failure names it; 0 of what is no operation of the card: an import, or what takes a lock.
+int netvm_pending_op(struct netvm_pending *pending,
+                     uint32_t *op);
 
 // Lets go of an operation. That takes nothing back: it goes on, and if it fails, the next call to the same node says so. An import is
-// given up.
+// given up. What takes a lock, a token or a monitor is given up with its participant, which is to be closed: what it still gets it gives to the
+// next.
 int netvm_pending_close(struct netvm_pending *pending);
 
 // Makes a port a part of an event loop: its descriptor becomes readable when something has happened there. A port has one of these at a
@@ -1177,6 +1181,13 @@ int netvm_lock_acquire(struct netvm_lock *lock,
                        int64_t timeout_ns,
                        bool *owner_died);
 
+// Begins to wait for the lock, as netvm_lock_acquire() does with NETVM_FOREVER, and does not wait for it. `lock` is away (-EBUSY) until
+// netvm_pending_wait() answers 0: then it is held. netvm_pending_value() tells whether a process has died that may have held it. After an error,
+// and when the pending call is closed before its end, this participant is gone (-EIO). It costs a thread while it is under way.
+int netvm_lock_begin_acquire(struct netvm_lock *lock,
+                             void *context,
+                             struct netvm_pending **pending);
+
 // Lets go of the lock. Everything that this port has written meanwhile has landed when the next holder gets it. A write that did not land is
 // told; the lock is free all the same. -EPERM: it is not held.
 int netvm_lock_release(struct netvm_lock *lock);
@@ -1210,6 +1221,11 @@ int netvm_alock_join(struct netvm_port *port,
 // Takes the lock; waits for it as long as it takes. -EDEADLK: this participant holds it. -ENOTRECOVERABLE: a member has died, and the lock is
 // lost.
 int netvm_alock_acquire(struct netvm_alock *alock);
+
+// Begins what netvm_alock_acquire() does, and does not wait for it: as netvm_lock_begin_acquire(). It has no answer for netvm_pending_value() but 0.
+int netvm_alock_begin_acquire(struct netvm_alock *alock,
+                              void *context,
+                              struct netvm_pending **pending);
 
 // What the port writes to this node under the lock, too, is to be there for the next holder. The lock's own node needs no mention.
 int netvm_alock_covers(struct netvm_alock *alock,
@@ -1248,6 +1264,13 @@ int netvm_semaphore_join(struct netvm_port *port,
 int netvm_semaphore_wait(struct netvm_semaphore *semaphore,
                          int64_t timeout_ns);
 
+// Begins to wait for a token, as netvm_semaphore_wait() does with NETVM_FOREVER, and does not wait for it. `semaphore` is away (-EBUSY) until
+// netvm_pending_wait() answers 0: then the token is there. netvm_pending_value() gives the value that it found. After an error, and when the pending
+// call is closed before its end, this participant is gone (-EIO). It costs a thread while it is under way.
+int netvm_semaphore_begin_wait(struct netvm_semaphore *semaphore,
+                               void *context,
+                               struct netvm_pending **pending);
+
 // Gives a token: to the first waiter, or to the count. `value` gets the value after that; it may be NULL.
 int netvm_semaphore_signal(struct netvm_semaphore *semaphore,
                            uint32_t *value);
@@ -1277,6 +1300,14 @@ int netvm_wait_queue_insert(struct netvm_wait_queue *queue);
 int netvm_wait_queue_wait(struct netvm_wait_queue *queue,
                           int64_t timeout_ns,
                           bool *reset);
+
+// Begins to stand in the queue and to wait to be woken, and waits for neither. `queue` is away (-EBUSY) until netvm_pending_wait() answers 0.
+// netvm_pending_value() tells whether the queue was reset, as netvm_wait_queue_wait() does. Nothing tells when it stands there: a program that has to
+// say first that it will wait calls netvm_wait_queue_insert(). After an error, and when the pending call is closed before its end, this participant is
+// gone (-EIO). It costs a thread while it is under way.
+int netvm_wait_queue_begin_wait(struct netvm_wait_queue *queue,
+                                void *context,
+                                struct netvm_pending **pending);
 
 // Wakes the first waiter. `woken` gets whether there was one; it may be NULL. A participant that stands in the queue cannot (-EDEADLK).
 int netvm_wait_queue_signal(struct netvm_wait_queue *queue,
@@ -1317,6 +1348,21 @@ int netvm_condition_join(struct netvm_port *port,
 // -EDEADLK: this participant is inside.
 int netvm_monitor_enter(struct netvm_monitor *monitor,
                         bool *owner_died);
+
+// Begins what netvm_monitor_enter() does, and does not wait for it. `monitor` is away (-EBUSY) until netvm_pending_wait() answers 0: then the process
+// is inside. netvm_pending_value() tells whether a process has died that may have been inside. After an error, and when the pending call is closed
+// before its end, this participant is gone (-EIO). It costs a thread while it is under way.
+int netvm_monitor_begin_enter(struct netvm_monitor *monitor,
+                              void *context,
+                              struct netvm_pending **pending);
+
+// Begins what netvm_monitor_wait() does, and does not wait for it. `monitor` and `condition` are away (-EBUSY) until netvm_pending_wait() answers 0:
+// then the process is inside again. netvm_pending_value() tells whether the condition was reset. After an error the process is not inside, and both
+// participants are gone (-EIO), as when the pending call is closed before its end. -EPERM: this participant is not inside.
+int netvm_monitor_begin_wait(struct netvm_monitor *monitor,
+                             struct netvm_condition *condition,
+                             void *context,
+                             struct netvm_pending **pending);
 
 // Leaves the monitor until the condition is signalled, and comes in again. Others may have been inside meanwhile, and the wait may end for no reason:
 // look at what is waited for in a loop. `reset` gets whether the condition has lost a waiter, and let all others out; it may be NULL. -EPERM: this

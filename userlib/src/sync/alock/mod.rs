@@ -183,19 +183,31 @@ impl AsymmetricHandle {
     /// ends with owns the handle: [`OwnedAsymmetricGuard::release`] gives it back. After an error the handle is gone.
     ///
     /// Dropped before its end, it keeps its place, and hands the lock on when its turn has come.
-    pub fn begin_acquire(mut self) -> PendingCall<OwnedAsymmetricGuard> {
+    pub fn begin_acquire(self) -> PendingCall<OwnedAsymmetricGuard> {
         let port = Arc::clone(match &self.way {
             Way::Local(local) => local.port(),
             Way::Remote(remote) => remote.port(),
         });
-        let acquire = move || {
-            let mut guard = self.acquire()?;
-            let hold = guard.hold.take();
-            drop(guard);
-            self.hold = hold;
-            Ok(OwnedAsymmetricGuard { handle: self })
-        };
+        let acquire = move || self.own().map_err(|(_, error)| error);
         PendingCall::begin_or_fail(&port, "netvm-lock", acquire, drop)
+    }
+
+    /// Takes the lock, and goes into its guard. For the library for C, whose handles cannot borrow.
+    ///
+    /// # Errors
+    /// As [`acquire`](Self::acquire), with the handle.
+    #[doc(hidden)]
+    #[expect(clippy::result_large_err, reason = "what it gives otherwise is as large")]
+    pub fn own(mut self) -> std::result::Result<OwnedAsymmetricGuard, (Self, Error)> {
+        // The guard ends without letting go.
+        let taken = self.acquire().map(|mut guard| guard.hold.take());
+        match taken {
+            Ok(hold) => {
+                self.hold = hold;
+                Ok(OwnedAsymmetricGuard { handle: self })
+            }
+            Err(error) => Err((self, error)),
+        }
     }
 
     fn port(&self) -> &PortInner {
