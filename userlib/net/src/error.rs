@@ -8,8 +8,13 @@ use std::io::{self, ErrorKind};
 /// its last handle was dropped) with the stream open. All that was written to the stream there has come before this.
 #[must_use]
 pub fn has_left(error: &io::Error) -> bool {
-    let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<Cause>());
-    cause.is_some_and(|cause| cause.reason == Some(Reason::Left))
+    reason(error) == Some(Reason::Left)
+}
+
+/// Why the connection is over, if this says so.
+pub(crate) fn reason(error: &io::Error) -> Option<Reason> {
+    let cause = error.get_ref()?.downcast_ref::<Cause>()?;
+    cause.reason
 }
 
 /// What an [`io::Error`] of this crate carries: a sentence, why the connection is over if that is what it says, and the library's error if

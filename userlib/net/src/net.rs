@@ -97,7 +97,8 @@ impl Net {
     /// # Errors
     /// [`ConnectionRefused`](ErrorKind::ConnectionRefused) where no listener has the number, its backlog is full, or no network is
     /// at that port; [`PermissionDenied`](ErrorKind::PermissionDenied) where this node is not admitted;
-    /// [`HostUnreachable`](ErrorKind::HostUnreachable) where the node cannot be reached for two seconds; [`QuotaExceeded`](ErrorKind::QuotaExceeded)
+    /// [`HostUnreachable`](ErrorKind::HostUnreachable) where the node cannot be reached for two seconds;
+    /// [`ConnectionReset`](ErrorKind::ConnectionReset) where the process dies while it is asked; [`QuotaExceeded`](ErrorKind::QuotaExceeded)
     /// when this network has as many [peers](NetConfig::peers) as it takes; [`NotConnected`](ErrorKind::NotConnected) when the
     /// network has ended; [`InvalidInput`](ErrorKind::InvalidInput) for a node that there cannot be.
     pub fn connect(&self, address: Address) -> io::Result<Stream> {
@@ -113,11 +114,19 @@ impl Net {
     }
 
     fn connect_within(&self, address: Address, timeout: Option<Duration>) -> io::Result<Stream> {
-        let stream = self.begin_connect(address)?;
-        let writer = stream.writer();
-        let connected = self
-            .engine
-            .wait(timeout, |context| writer.poll_connected(context));
+        let now = || self.engine.port.now().0;
+        let begun = now();
+        let wait = |stream: &Stream| {
+            let writer = stream.writer();
+            let left = timeout.map(|all| all.saturating_sub(Duration::from_nanos(now() - begun)));
+            self.engine.wait(left, |context| writer.poll_connected(context))
+        };
+        let mut stream = self.begin_connect(address)?;
+        let mut connected = wait(&stream);
+        if is_from_before(&connected) {
+            stream = self.begin_connect(address)?;
+            connected = wait(&stream);
+        }
         match connected {
             Ok(()) => Ok(stream),
             Err(late) if late.kind() == ErrorKind::TimedOut => Err(Reason::TimedOut.error()),
@@ -130,13 +139,18 @@ impl Net {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub async fn connect_async(&self, address: Address) -> io::Result<Stream> {
-        let stream = self.begin_connect(address)?;
-        poll_fn(|context| self.poll_connected(&stream, context)).await?;
-        Ok(stream)
+        let mut stream = self.begin_connect(address)?;
+        let mut connected = poll_fn(|context| self.poll_connected(&stream, context)).await;
+        if is_from_before(&connected) {
+            stream = self.begin_connect(address)?;
+            connected = poll_fn(|context| self.poll_connected(&stream, context)).await;
+        }
+        connected.map(|()| stream)
     }
 
     /// Begins what [`connect`](Self::connect) does, and does not wait. [`poll_connected`](Self::poll_connected) tells when the stream
-    /// stands; until then writes wait, or [would](ErrorKind::WouldBlock).
+    /// stands; until then writes wait, or [would](ErrorKind::WouldBlock). It asks once: where a process has taken the place of one that
+    /// died, with which there was no connection, this ends in [`ConnectionReset`](ErrorKind::ConnectionReset), and the next one reaches it.
     ///
     /// # Errors
     /// As far as they are known at once: as [`connect`](Self::connect).
@@ -206,6 +220,13 @@ impl Net {
     pub fn stats(&self) -> io::Result<NetStats> {
         self.engine.ask(|core, _| core.stats())
     }
+}
+
+/// Whether a connection was asked for of a process that is gone. One with which there was no connection is not watched, so this may be the
+/// first to find that out; what has its place by now is asked by the next.
+fn is_from_before(connected: &io::Result<()>) -> bool {
+    let error = connected.as_ref().err();
+    error.and_then(error::reason) == Some(Reason::PeerLost)
 }
 
 impl fmt::Debug for Net {

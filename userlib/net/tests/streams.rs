@@ -338,6 +338,45 @@ fn a_network_that_leaves_is_told_from_one_that_is_lost() {
     }
 }
 
+/// A peer without connections is not watched: another program may have its place by now, of which the first connection to it finds out.
+#[test]
+fn a_program_in_the_place_of_one_that_died_is_reached() {
+    for waits in [true, false] {
+        let two = two();
+        drop(two.pair());
+        let Two {
+            server,
+            client,
+            nodes,
+        } = two;
+        while client.stats().unwrap().connections > 0 {
+            client.progress();
+        }
+        let port = server.port();
+        assert!(nodes[0].kill(port));
+        drop(server);
+        let heir = loop {
+            match Net::open(&nodes[0].node(), NetConfig::at(port)) {
+                Ok(heir) => break heir,
+                // What the dead one had is being taken back.
+                Err(_) => std::thread::yield_now(),
+            }
+        };
+        let mut listener = heir.listen(0).unwrap();
+        let at = listener.local_address();
+        let mut stream = if waits {
+            client.connect_timeout(at, Duration::from_secs(60)).unwrap()
+        } else {
+            client.block_on(client.connect_async(at)).unwrap()
+        };
+        let mut server = listener.accept().unwrap();
+        stream.write_all(b"heir").unwrap();
+        let mut heard = [0; 4];
+        server.read_exact(&mut heard).unwrap();
+        assert_eq!(&heard, b"heir");
+    }
+}
+
 /// A large write asks the other end for memory, which a program that is in no call may not answer. The bytes leave all the same.
 #[test]
 fn a_large_write_to_a_program_that_is_in_no_call_ends() {

@@ -572,7 +572,8 @@ impl SoftNode {
     }
 
     /// Ends a port as if its process had died at this instruction: no destructor of the library runs. Returns false if it is
-    /// not open. The library's handles stay, and find the port dead.
+    /// not open. The library's handles stay, and find the port dead. They are to be dropped before the number is opened again: a process
+    /// that has died writes nothing more, but what still posts here writes into what the next port has there.
     pub fn kill(&self, port: netvm_abi::PortId) -> bool {
         self.inner.node.close_port(port, None)
     }
