@@ -21,7 +21,7 @@ use netvm_abi::control::Modes;
 use netvm_abi::descriptor::INLINE_BYTES;
 use netvm_abi::port_area::PORT_STATE;
 use netvm_abi::words::SharedWords;
-use netvm_abi::{Geometry, Nanos, NodeId, NotificationId, PAGE_SIZE, PortId, Status, VirtAddr};
+use netvm_abi::{Geometry, Nanos, NodeId, NotificationId, OpId, PAGE_SIZE, PortId, Status, VirtAddr};
 use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
 use std::ops::RangeBounds;
@@ -292,6 +292,13 @@ impl Port {
     #[must_use]
     pub fn now(&self) -> Nanos {
         self.inner.backend.now()
+    }
+
+    /// The number that the next operation gets. What was posted before has an earlier one, modulo 2^32.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn next_op(&self) -> OpId {
+        self.inner.poster().next_op()
     }
 
     /// What the port has done so far.

@@ -2,6 +2,7 @@
 
 use netvm_net::{Address, Net, NetConfig, Stream, Way, has_left};
 use netvm_process::SoftNode;
+use std::future::poll_fn;
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::sync::{Arc, Mutex, mpsc};
@@ -375,6 +376,59 @@ fn a_program_in_the_place_of_one_that_died_is_reached() {
         server.read_exact(&mut heard).unwrap();
         assert_eq!(&heard, b"heir");
     }
+}
+
+/// What was written to a process that died fails late. The process that has its place by then does not pay for it.
+#[test]
+fn failures_of_a_dead_process_are_not_those_of_its_heir() {
+    let two = two_with(NetConfig::default(), NetConfig::default().background(false));
+    let (server_stream, mut stream) = two.pair();
+    let Two {
+        server,
+        client,
+        nodes,
+    } = two;
+    let mut listener = client.listen(0).unwrap();
+    let at = listener.local_address();
+    let port = server.port();
+    assert!(nodes[0].kill(port));
+    // It leaves, and this end hears of its failure when it next posts something: to the heir.
+    stream.write_all(b"anyone?").unwrap();
+    drop((server_stream, server));
+    let heir = loop {
+        match Net::open(&nodes[0].node(), NetConfig::at(port)) {
+            Ok(heir) => break heir,
+            Err(_) => std::thread::yield_now(),
+        }
+    };
+    std::thread::scope(|scope| {
+        let heirs = scope.spawn(|| {
+            // Asks once.
+            let mut stream = heir.begin_connect(at).unwrap();
+            let connected = poll_fn(|context| heir.poll_connected(&stream, context));
+            heir.block_on(connected).unwrap();
+            stream.write_all(b"heir").unwrap();
+            let mut heard = [0; 4];
+            stream.read_exact(&mut heard).unwrap();
+        });
+        let mut accepted = loop {
+            match listener.poll_accept(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(accepted) => break accepted.unwrap(),
+                Poll::Pending => client.progress(),
+            }
+            assert!(
+                !heirs.is_finished(),
+                "its connection was taken for the dead one's"
+            );
+        };
+        let mut heard = [0; 4];
+        accepted.read_exact(&mut heard).unwrap();
+        assert_eq!(&heard, b"heir");
+        accepted.write_all(b"well").unwrap();
+        // Until it has been read there.
+        assert_eq!(accepted.read(&mut heard).unwrap(), 0);
+    });
+    assert_eq!(kind(stream.read(&mut [0])), ErrorKind::ConnectionReset);
 }
 
 /// A large write asks the other end for memory, which a program that is in no call may not answer. The bytes leave all the same.

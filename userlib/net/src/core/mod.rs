@@ -364,7 +364,9 @@ impl Core {
                     Status::LinkLost | Status::StaleIncarnation | Status::NoSuchNode
                 );
                 for (at, peer) in self.peers.iter().enumerate() {
-                    let Some(peer) = peer else { continue };
+                    let Some(peer) = peer.as_ref().filter(|peer| !peer.is_later_than(failure.op)) else {
+                        continue;
+                    };
                     let meant =
                         peer.address == (failure.node, failure.port) && failure.status != Status::NoPlace;
                     if meant || (whole_node && peer.address.0 == failure.node) {
@@ -423,7 +425,7 @@ impl Core {
             ));
         }
         let now = engine.port.now();
-        let mut peer = Box::new(Peer::new(address, self.new_session(), now));
+        let mut peer = Box::new(Peer::new(address, self.new_session(), now, engine.port.next_op()));
         let joining = greeting::join(engine, address, std::time::Duration::ZERO)
             .map_err(|error| error::library("the other process cannot be asked", error))?;
         peer.joining = Some(joining);

@@ -11,7 +11,7 @@
 
 use super::large::Memories;
 use crate::wire::{HEADER, Header, Id, Kind, Part, PeerAddress, VERSION};
-use netvm::{Nanos, Pending, PendingCall, SharedSender};
+use netvm::{Nanos, OpId, Pending, PendingCall, SharedSender};
 use std::collections::VecDeque;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -79,6 +79,8 @@ pub(crate) struct Peer {
     pub(crate) flushed: Nanos,
     /// Something is posted that is not known to have landed.
     pub(crate) unsure: bool,
+    /// The first operation that can be one to it. The process that had its address before it may have failures that come later than it.
+    pub(crate) since: OpId,
     /// Something to it has failed, so it is gone. Its connections end when all is taken that it had said.
     pub(crate) gone: bool,
     pub(crate) last_heard: Nanos,
@@ -92,7 +94,12 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(address: PeerAddress, ours: u32, now: Nanos) -> Self {
+    /// Whether this operation was posted before there was anything to post to it.
+    pub(crate) const fn is_later_than(&self, op: OpId) -> bool {
+        (op.0.wrapping_sub(self.since.0) as i32) < 0
+    }
+
+    pub(crate) fn new(address: PeerAddress, ours: u32, now: Nanos, since: OpId) -> Self {
         Self {
             address,
             stage: Stage::Joining,
@@ -122,6 +129,7 @@ impl Peer {
             flush: None,
             flushed: now,
             unsure: false,
+            since,
             gone: false,
             last_heard: now,
             probed: now,
@@ -297,7 +305,14 @@ mod tests {
     use netvm::{NodeId, PortId};
 
     fn peer() -> Peer {
-        Peer::new((NodeId(1), PortId(1)), 7, Nanos(0))
+        Peer::new((NodeId(1), PortId(1)), 7, Nanos(0), OpId(1))
+    }
+
+    #[test]
+    fn operations_from_before_a_peer_are_told_also_where_numbers_begin_anew() {
+        let met_at = |since| Peer::new((NodeId(1), PortId(1)), 7, Nanos(0), OpId(since));
+        assert!(met_at(9).is_later_than(OpId(8)) && !met_at(9).is_later_than(OpId(9)));
+        assert!(met_at(2).is_later_than(OpId(u32::MAX)) && !met_at(u32::MAX).is_later_than(OpId(2)));
     }
 
     #[test]
