@@ -79,8 +79,9 @@ pub(crate) struct Peer {
     pub(crate) flushed: Nanos,
     /// Something is posted that is not known to have landed.
     pub(crate) unsure: bool,
-    /// The first operation that can be one to it. The process that had its address before it may have failures that come later than it.
-    pub(crate) since: OpId,
+    /// The first operation that can be one to it, until a flush of it has ended well: the process that had its address before it may have failures
+    /// that come later than it. After a flush to its node none of these can come, and the numbers of operations may begin anew.
+    since: Option<OpId>,
     /// Something to it has failed, so it is gone. Its connections end when all is taken that it had said.
     pub(crate) gone: bool,
     pub(crate) last_heard: Nanos,
@@ -95,8 +96,9 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// Whether this operation was posted before there was anything to post to it.
-    pub(crate) const fn is_later_than(&self, op: OpId) -> bool {
-        (op.0.wrapping_sub(self.since.0) as i32) < 0
+    pub(crate) fn is_later_than(&self, op: OpId) -> bool {
+        self.since
+            .is_some_and(|since| (op.0.wrapping_sub(since.0) as i32) < 0)
     }
 
     pub(crate) fn new(address: PeerAddress, ours: u32, now: Nanos, since: OpId) -> Self {
@@ -129,7 +131,7 @@ impl Peer {
             flush: None,
             flushed: now,
             unsure: false,
-            since,
+            since: Some(since),
             gone: false,
             last_heard: now,
             probed: now,
@@ -265,6 +267,12 @@ impl Peer {
         std::mem::take(&mut self.posted) as u64
     }
 
+    /// A flush has told so of all below this number, and that nothing posted before it has failed.
+    pub(crate) fn landed(&mut self, number: u32, spare: &mut Vec<Vec<u8>>) {
+        self.since = None;
+        self.placed(number, spare);
+    }
+
     /// Messages below this number have their places. Nonsense of a peer changes nothing.
     pub(crate) fn placed(&mut self, number: u32, spare: &mut Vec<Vec<u8>>) {
         let count = number.wrapping_sub(self.first);
@@ -313,6 +321,10 @@ mod tests {
         let met_at = |since| Peer::new((NodeId(1), PortId(1)), 7, Nanos(0), OpId(since));
         assert!(met_at(9).is_later_than(OpId(8)) && !met_at(9).is_later_than(OpId(9)));
         assert!(met_at(2).is_later_than(OpId(u32::MAX)) && !met_at(u32::MAX).is_later_than(OpId(2)));
+        // A peer that stays for 2^31 operations can fail still.
+        let mut long = met_at(9);
+        long.landed(0, &mut Vec::new());
+        assert!(!long.is_later_than(OpId(9 + (1 << 31))));
     }
 
     #[test]

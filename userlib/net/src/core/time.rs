@@ -129,7 +129,7 @@ impl Core {
             Ok(()) => {
                 let Self { peers, spare, .. } = self;
                 if let Some(Some(peer)) = peers.get_mut(index) {
-                    peer.placed(number, spare);
+                    peer.landed(number, spare);
                 }
             }
             Err(error) => {
