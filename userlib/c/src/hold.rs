@@ -36,7 +36,7 @@ const AWAY: Fault = Fault::Argument(
 );
 const GONE: Fault = Fault::Argument(
     libc::EIO,
-    "a call that was begun has failed, or was given up, and this participant went with it: close it, and join again",
+    "this participant went with a call that has failed or was given up: close it, and join again",
 );
 
 impl<O, H> Participant<O, H> {

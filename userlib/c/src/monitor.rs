@@ -148,13 +148,11 @@ pub unsafe extern "C" fn netvm_monitor_begin_wait(
     call(|| {
         let place = out(pending, "pending")?;
         let (monitor, condition) = (handle::get(monitor)?, handle::get(condition)?);
-        // Neither is taken if one of them cannot be.
-        monitor.slot()?.held()?;
-        let (condition, lent) = condition.lend()?;
-        let (inside, place_inside) = match monitor.lend_held() {
-            Ok(taken) => taken,
+        let (inside, place_inside) = monitor.lend_held()?;
+        let (condition, lent) = match condition.lend() {
+            Ok(lent) => lent,
             Err(fault) => {
-                lent.back(Slot::Free(condition));
+                place_inside.back(Slot::Held(inside));
                 return Err(fault);
             }
         };

@@ -264,6 +264,20 @@ static void client(struct line line)
     OK(netvm_monitor_leave(o.monitor));
     OK(netvm_condition_signal(o.condition, NULL));
 
+    /* A wait that is given up takes both with it. With a condition that is gone the process stays inside. */
+    OK(netvm_monitor_enter(o.monitor, NULL));
+    OK(netvm_monitor_begin_wait(o.monitor, o.condition, NULL, &pending));
+    OK(netvm_pending_close(pending));
+    ANSWERS(-EIO, netvm_monitor_leave(o.monitor));
+    OK(netvm_monitor_close(o.monitor));
+    OK(netvm_monitor_join(port, peer, 7, "monitor", LONG_TIME, &o.monitor));
+    OK(netvm_monitor_enter(o.monitor, NULL));
+    ANSWERS(-EIO, netvm_monitor_begin_wait(o.monitor, o.condition, NULL, &pending));
+    OK(netvm_condition_close(o.condition));
+    OK(netvm_condition_join(port, peer, 7, "condition", LONG_TIME, &o.condition));
+    OK(netvm_condition_signal(o.condition, NULL));
+    OK(netvm_monitor_leave(o.monitor));
+
     /* The home goes while it is waited for: the call fails, and the participant is gone. */
     hear(line);
     OK(netvm_lock_begin_acquire(o.doomed, NULL, &pending));
