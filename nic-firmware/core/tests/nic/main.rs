@@ -12,6 +12,8 @@ mod greedy;
 mod lease;
 mod link;
 mod loss;
+#[cfg(netvm_mutant)]
+mod mutants;
 mod order;
 mod port;
 mod progress;
