@@ -141,7 +141,7 @@ impl CallsConfig {
     pub(crate) const fn check(&self) -> Result<()> {
         if !self.shape.is_possible() {
             return Err(Error::Configuration(
-                "a ring has 2 to 65,536 chunks, each a multiple of 8 bytes from 64 to 2 GiB",
+                "a ring has 2 to 65,536 chunks, each a multiple of 8 bytes from 64 to 2 GiB, and at most 16 GiB in all",
             ));
         }
         if self.shape.bytes() > 1 << 40 {

@@ -8,7 +8,7 @@ use crate::ring::Shape;
 use netvm::{NodeId, PortId};
 
 /// Marks greetings and inboxes of this version.
-const MAGIC: u64 = u64::from_le_bytes(*b"NetVMca1");
+const MAGIC: u64 = u64::from_le_bytes(*b"NetVMca2");
 const PAGE: u64 = 4096;
 
 /// Offsets in the first page of an inbox.
@@ -36,16 +36,49 @@ pub(crate) const CREDIT_BYTES: usize = 24;
 pub(crate) struct Credit {
     /// Batches consumed.
     pub(crate) consumed: u64,
-    /// Calls that have run, and whose answers are on their way.
-    pub(crate) done: u64,
+    /// Calls that have run.
+    pub(crate) done: Done,
     /// The last [`Sync`] seen.
     pub(crate) sync: u64,
 }
 
 impl Credit {
     pub(crate) fn encode(self) -> [u8; CREDIT_BYTES] {
-        words([self.consumed, self.done, self.sync])
+        words([self.consumed, self.done.0, self.sync])
     }
+}
+
+/// How many calls have run, and how many batches the endpoint that ran them had sent by then: the answers of those calls that have
+/// failed are among them.
+///
+/// The count may come before the answers: a look reads it while they are under way, and signals of batches may be held back where a
+/// credit is not. So it is acted upon only when these batches have been taken. Both are one word, for a reader must not see one of
+/// them without the other. Each is told by its lower half: the reader knows the count to within 2^31.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Done(pub(crate) u64);
+
+impl Done {
+    pub(crate) const fn new(calls: u64, sent: u64) -> Self {
+        Self(calls & HALF | sent << 32)
+    }
+
+    /// Calls that have run, to a reader that has heard of `before`.
+    pub(crate) const fn calls(self, before: u64) -> u64 {
+        nearest(before, self.0 as u32)
+    }
+
+    /// Whether the answers of those that have failed were in the batches that a reader has taken.
+    pub(crate) const fn is_answered(self, taken: u64) -> bool {
+        nearest(taken, (self.0 >> 32) as u32) <= taken
+    }
+}
+
+/// The lower half of a word.
+const HALF: u64 = u32::MAX as u64;
+
+/// The count with this lower half that is nearest to `about`.
+const fn nearest(about: u64, half: u32) -> u64 {
+    about.wrapping_add_signed(half.wrapping_sub(about as u32).cast_signed() as i64)
 }
 
 /// A sender's word after a flush: so many batches have landed.
@@ -262,6 +295,33 @@ mod tests {
         assert!(name(Side::Acceptor, u16::MAX, u16::MAX).len() <= 63);
         assert_ne!(name(Side::Acceptor, 1, 11), name(Side::Acceptor, 11, 1));
         assert_ne!(name(Side::Acceptor, 1, 1), name(Side::Opener, 1, 1));
+    }
+
+    #[test]
+    fn counts_are_told_by_their_halves() {
+        for about in [
+            0,
+            1,
+            1 << 31,
+            HALF - 1,
+            HALF,
+            HALF + 1,
+            7 << 40,
+            9 << 40 | 1 << 31,
+        ] {
+            for later in [0, 1, 1000, (1 << 31) - 1] {
+                let (count, taken) = (about + later, about);
+                let done = Done::new(count, count);
+                assert_eq!(done.calls(about), count);
+                assert_eq!(done.calls(count), count);
+                assert_eq!(done.is_answered(taken), later == 0);
+                assert!(done.is_answered(count));
+                assert!(done.is_answered(count + 5));
+            }
+        }
+        // What is older than what is known stays so.
+        assert_eq!(Done::new(HALF, 0).calls(HALF + 3), HALF);
+        assert_eq!(Done::default().calls(1000), 0);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::error::{End, Ended, Error, Result};
 use crate::function::Id;
-use crate::layout::{Credit, Description, decode_table, page};
+use crate::layout::{Credit, Description, Done, decode_table, page};
 use crate::notice::{Synchronizer, Waiter};
 use crate::ring::{HEAD, Reader, Writer};
 use netvm::{
@@ -189,7 +189,7 @@ impl Words {
         let [consumed, done, sync] = words;
         // The last word first: what it says is true of what is loaded after it.
         let sync = sync.load()?;
-        let done = done.load()?;
+        let done = Done(done.load()?);
         let consumed = consumed.load()?;
         Ok(Credit { consumed, done, sync })
     }
@@ -208,7 +208,7 @@ impl Words {
     pub(crate) fn set_own(&self, credit: Credit) -> netvm::Result<()> {
         let [consumed, done, sync] = &self.own;
         consumed.store(credit.consumed)?;
-        done.store(credit.done)?;
+        done.store(credit.done.0)?;
         sync.store(credit.sync)
     }
 }
@@ -252,8 +252,10 @@ pub(crate) struct Outgoing {
     pub(crate) sent: Vec<Synchronizer>,
     /// Operations of batches that are not known to be consumed.
     pub(crate) in_flight: VecDeque<(OpId, u64)>,
-    /// The last words of the other side that were acted upon.
-    pub(crate) credit: Credit,
+    /// Calls that are known to be done.
+    pub(crate) done: u64,
+    /// The last resynchronization that the other side was told of.
+    pub(crate) sync: u64,
     /// The number of times that there was no place for a batch.
     pub(crate) pushed_back: u64,
 }
@@ -275,7 +277,8 @@ impl Outgoing {
             counted: VecDeque::new(),
             sent: Vec::new(),
             in_flight: VecDeque::new(),
-            credit: Credit::default(),
+            done: 0,
+            sync: 0,
             pushed_back: 0,
         }
     }
@@ -328,15 +331,42 @@ impl Outgoing {
         self.counted.get_mut(at.ok()?)?.1.take()
     }
 
-    /// All calls before this one are done.
-    pub(crate) fn note_done(&mut self, done: u64) {
+    /// The other side has consumed so many batches. Whether that says something new; nothing: no honest side says so.
+    pub(crate) fn note_consumed(&mut self, batches: u64) -> Option<bool> {
+        // What was read before what was acted upon last says nothing new.
+        if batches <= self.writer.consumed() {
+            return Some(false);
+        }
+        if !self.writer.note_consumed(batches) {
+            return None;
+        }
+        let mut in_flight = self.in_flight.iter();
+        let over = in_flight
+            .position(|(_, number)| *number > batches)
+            .unwrap_or(self.in_flight.len());
+        self.in_flight.drain(..over);
+        Some(true)
+    }
+
+    /// The other side has run so many calls, of whose answers those in the first `taken` batches have been heard. Whether an honest
+    /// one says so.
+    pub(crate) fn note_done(&mut self, done: Done, taken: u64) -> bool {
+        let calls = done.calls(self.done);
+        if calls <= self.done || !done.is_answered(taken) {
+            return true;
+        }
+        if calls > self.calls {
+            return false;
+        }
+        self.done = calls;
         while let Some((number, _)) = self.counted.front()
-            && *number < done
+            && *number < calls
         {
             if let Some((_, Some(counter))) = self.counted.pop_front() {
                 counter.end(true);
             }
         }
+        true
     }
 }
 
@@ -349,6 +379,8 @@ pub(crate) struct Incoming {
     pub(crate) calls: u64,
     /// What the other side was told.
     pub(crate) told: Credit,
+    /// Calls that it was told are done.
+    pub(crate) told_done: u64,
     /// The last resynchronization seen.
     pub(crate) sync: u64,
     /// A call was run whose caller counts.
@@ -371,9 +403,10 @@ impl Incoming {
             calls: 0,
             told: Credit {
                 consumed: 0,
-                done: 0,
+                done: Done(0),
                 sync: 0,
             },
+            told_done: 0,
             sync: 0,
             counted: false,
             owes: false,
@@ -477,4 +510,47 @@ pub(crate) struct Slot {
     pub(crate) link: Option<Box<Link>>,
     /// Why the last one has ended.
     pub(crate) last: End,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::Shape;
+
+    /// A link over which two counted calls have left, in one batch.
+    fn two_calls(counter: &Synchronizer) -> Outgoing {
+        let shape = Shape {
+            chunk_bytes: 64,
+            chunks: 2,
+        };
+        let mut out = Outgoing::new(Writer::new(shape));
+        for _ in 0..2 {
+            counter.add();
+            out.packed(true, Some(Waiter::Consumed(counter.clone())), None);
+        }
+        assert!(out.writer.place(16).is_some());
+        out
+    }
+
+    #[test]
+    fn a_count_that_overtakes_the_answers_waits_for_them() {
+        let counter = Synchronizer::new();
+        let mut out = two_calls(&counter);
+        let done = Done::new(2, 3);
+        assert!(out.note_done(done, 2));
+        assert_eq!(counter.open(), 2);
+        // The last of three batches has the answer of a call that has failed.
+        out.uncounted(0).unwrap().end(false);
+        assert!(out.note_done(done, 3));
+        assert_eq!((counter.open(), counter.failed()), (0, 1));
+    }
+
+    #[test]
+    fn counts_of_calls_and_batches_that_were_not_sent_are_refused() {
+        let mut out = two_calls(&Synchronizer::new());
+        assert!(!out.note_done(Done::new(3, 0), 0));
+        assert_eq!(out.note_consumed(2), None);
+        assert_eq!(out.note_consumed(1), Some(true));
+        assert_eq!(out.note_consumed(1), Some(false));
+    }
 }

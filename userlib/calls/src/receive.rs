@@ -3,7 +3,7 @@
 use crate::context::{Buffer, Context};
 use crate::core::Core;
 use crate::error::{End, Result};
-use crate::layout::{Credit, Sync};
+use crate::layout::{Credit, Done, Sync};
 use crate::link::{Address, Phase, Resync};
 use crate::notice::Waiter;
 use crate::record::{self, Body, Head, Where, kind, status};
@@ -346,30 +346,14 @@ impl Core {
     /// The other side has said how far it is.
     pub(crate) fn note_credit(&mut self, at: usize, credit: Credit) {
         let Some(link) = self.link(at) else { return };
-        let out = &mut link.out;
-        // What was read before what was acted upon last says nothing new.
-        if credit.consumed > out.credit.consumed {
-            out.credit.consumed = credit.consumed;
-            if !out.writer.note_consumed(credit.consumed) {
-                link.broken.get_or_insert(End::Malformed);
-                return;
-            }
+        let consumed = link.out.note_consumed(credit.consumed);
+        if consumed == Some(true) {
             link.patience = None;
-            while out
-                .in_flight
-                .front()
-                .is_some_and(|(_, number)| *number <= credit.consumed)
-            {
-                out.in_flight.pop_front();
-            }
         }
-        if credit.done > out.credit.done {
-            if credit.done > out.calls {
-                link.broken.get_or_insert(End::Malformed);
-                return;
-            }
-            out.credit.done = credit.done;
-            out.note_done(credit.done);
+        let taken = link.inc.reader.taken();
+        if consumed.is_none() || !link.out.note_done(credit.done, taken) {
+            link.broken.get_or_insert(End::Malformed);
+            return;
         }
         if let Resync::Told(sync) = link.resync
             && credit.sync == sync
@@ -392,18 +376,23 @@ impl Core {
             self.flush(at)?;
         }
         let Some(link) = self.link(at) else { return Ok(()) };
-        let told = link.inc.told;
-        let done = if link.out.has_unsent() {
-            told.done
+        let (told, told_done) = (link.inc.told, link.inc.told_done);
+        let calls = if link.out.has_unsent() {
+            told_done
         } else {
             link.inc.calls
+        };
+        let done = if calls == told_done {
+            told.done
+        } else {
+            Done::new(calls, link.out.writer.sent())
         };
         let credit = Credit {
             consumed: link.inc.reader.taken(),
             done,
             sync: link.inc.sync,
         };
-        let counts = link.inc.counted && credit.done > told.done;
+        let counts = link.inc.counted && calls > told_done;
         if !(link.inc.owes || counts) || credit == told {
             return Ok(());
         }
@@ -421,9 +410,10 @@ impl Core {
         })?;
         if let (Some(link), Some(_)) = (self.link(at), told) {
             link.inc.told = credit;
+            link.inc.told_done = calls;
             link.inc.owes = false;
             link.inc.bytes = 0;
-            link.inc.counted &= credit.done < link.inc.calls;
+            link.inc.counted &= calls < link.inc.calls;
         }
         Ok(())
     }

@@ -30,6 +30,9 @@ const fn head(batch: u64, what: u32) -> [u8; HEAD as usize] {
     ((number(batch) as u64) << 32 | what as u64).to_le_bytes()
 }
 
+/// The largest ring: fewer than 2^31 calls, of a head and 8 bytes each at least, are in it.
+const LARGEST: u64 = 1 << 34;
+
 /// How the memory is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
@@ -48,6 +51,7 @@ impl Shape {
             && self.chunk_bytes.is_multiple_of(8)
             && self.chunks >= 2
             && self.chunks <= 1 << 16
+            && self.bytes() <= LARGEST
     }
 
     /// Bytes of all chunks.
@@ -395,8 +399,15 @@ mod tests {
     #[test]
     fn what_cannot_be_a_ring_is_refused() {
         let shape = |chunk_bytes, chunks| Shape { chunk_bytes, chunks }.is_possible();
-        assert!(shape(64, 2) && shape(1 << 20, 1 << 16));
-        assert!(!shape(56, 2) && !shape(68, 2) && !shape(64, 1) && !shape(1 << 31, 2) && !shape(64, 1 << 17));
+        assert!(shape(64, 2) && shape(1 << 18, 1 << 16));
+        assert!(
+            !shape(56, 2)
+                && !shape(68, 2)
+                && !shape(64, 1)
+                && !shape(1 << 31, 2)
+                && !shape(64, 1 << 17)
+                && !shape(1 << 19, 1 << 16)
+        );
     }
 
     proptest! {

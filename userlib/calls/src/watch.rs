@@ -55,7 +55,8 @@ impl Core {
             return Ok(());
         }
         match &mut link.resync {
-            Resync::Quiet if link.doubts => match self.port.begin_flush_remote(node) {
+            // The word may have been held back, too, behind a failure that the program has heard of instead.
+            Resync::Quiet | Resync::Told(_) if link.doubts => match self.port.begin_flush_remote(node) {
                 Ok(flush) => {
                     self.stats.looks += 1;
                     if let Some(link) = self.link(at) {
@@ -68,7 +69,7 @@ impl Core {
             Resync::Flushes(flush) => match flush.end() {
                 None => {}
                 Some(Ok(())) => {
-                    let sync = Sync::new(link.out.writer.sent(), link.out.credit.sync);
+                    let sync = Sync::new(link.out.writer.sent(), link.out.sync);
                     let number = link.out.writer.sent();
                     let word = sync.0.to_le_bytes();
                     let posted = self.post(at, || {
@@ -77,7 +78,7 @@ impl Core {
                     })?;
                     if let (Some(link), Some(op)) = (self.link(at), posted) {
                         link.out.in_flight.push_back((op, number));
-                        link.out.credit.sync = sync.0;
+                        link.out.sync = sync.0;
                         link.resync = Resync::Told(sync.0);
                     }
                 }
@@ -134,7 +135,8 @@ impl Core {
         if now >= due {
             let next = Nanos((span.0 * 2).min(LONGEST));
             link.patience = Some((Nanos(now.0 + next.0), next));
-            if next.0 >= DOUBT && link.out.writer.sent() > link.out.writer.consumed() {
+            let is_behind = link.out.writer.sent() > link.out.writer.consumed();
+            if next.0 >= DOUBT && (is_behind || matches!(link.resync, Resync::Told(_))) {
                 link.doubts = true;
             }
             if link.look.is_none() {

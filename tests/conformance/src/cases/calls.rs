@@ -206,7 +206,7 @@ fn in_order(env: &Env, calls: &mut Calls, peer: Peer, caller: u64, rounds: u64) 
 }
 
 /// Fails in a way that its caller asks for.
-const FAIL: Function<u64, u64> = Function::new("fail");
+pub(super) const FAIL: Function<u64, u64> = Function::new("fail");
 /// A result that is as long as its caller asks for.
 const LONG: Function<u64, Vec<u8>> = Function::new("long");
 

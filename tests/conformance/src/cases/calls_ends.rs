@@ -1,13 +1,16 @@
 //! Remote calls whose links, peers and neighbours fail.
 
 use super::calls::{
-    ADD, MOMENT, NAME, NOTE, Seen, address, filling, no_failures, open, serve, small, stop, unexpected,
+    ADD, FAIL, MOMENT, NAME, NOTE, Seen, address, filling, no_failures, open, serve, small, stop, unexpected,
 };
-use crate::env::Env;
+use crate::env::{Env, pass};
 use crate::outcome::{Outcome, Trouble, holds, right};
 use crate::side::{open_to_all, worse};
 use netvm::{Access, SharedSender};
-use netvm_calls::{Calls, Ended, Error, Payload, Registry, Synchronizer};
+use netvm_calls::{Aggregation, Calls, Ended, Error, Payload, Registry, Synchronizer};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 pub(super) fn calls_beside_failures(env: &Env) -> Outcome {
     const GO: u32 = 1;
@@ -55,6 +58,75 @@ pub(super) fn calls_beside_failures(env: &Env) -> Outcome {
                 "calls that are held back run: {waited:?}, {consumed:?}"
             );
             holds!(env, consumed.failed() == 0, "no call has failed: {consumed:?}");
+            stop(env, &mut calls, peer)?;
+            no_failures(&mut calls)
+        },
+    )
+}
+
+/// What has run is told by a word that nothing holds back; the answers of what has failed come by signals.
+pub(super) fn calls_answers_held_back(env: &Env) -> Outcome {
+    const GO: u32 = 1;
+    let rounds = u64::from(env.scaled(20));
+    env.both(
+        |env| {
+            let seen = Seen::default();
+            let mut registry = seen.registry()?;
+            let ran = Arc::new(AtomicU64::new(0));
+            let count = Arc::clone(&ran);
+            registry.add(&FAIL, move |_, how| {
+                count.fetch_add(1, Ordering::Relaxed);
+                match how {
+                    0 => std::panic::resume_unwind(Box::new("on purpose")),
+                    other => other,
+                }
+            })?;
+            let config = small().aggregation(Aggregation::None);
+            let mut calls = Calls::open(env.open(1, 0)?, NAME, registry, config)?;
+            let doomed = env.import(calls.port(), 0, 0, "doomed")?;
+            doomed.notify(GO)?;
+            // It has ended when the other name is there.
+            let _bells = env.import(calls.port(), 0, 0, "bells")?;
+            let mut before = None;
+            calls.run_until(env.patience, || {
+                // One for each step: it fails there, and what is answered next is held back until this is heard of.
+                let now = ran.load(Ordering::Relaxed);
+                if before.replace(now) != Some(now) {
+                    let _ = doomed.write(0, &[1; 8]).post();
+                }
+                seen.is_stopped()
+            })?;
+            seen.check()
+        },
+        |env| {
+            let mut calls = open(env, 0, 0, &Seen::default(), small())?;
+            let memory = calls.port().alloc(4096)?;
+            let doomed = calls.port().export("doomed", &memory, .., open_to_all())?;
+            calls.port().notification(GO)?.wait(env.patience)?;
+            doomed.unexport()?;
+            let bells = calls.port().alloc(4096)?;
+            let _bells = calls.port().export("bells", &bells, .., open_to_all())?;
+            let peer = calls.connect(address(env, 1, 0))?;
+            let counter = Synchronizer::new();
+            for round in 1..=rounds {
+                // At last more failures, each in a batch, than are taken at once.
+                let many = if round == rounds { 160 } else { 2 };
+                for how in 0..many {
+                    calls.to(peer).consumed(&counter).call(&FAIL, &(how % 2))?;
+                }
+                calls.flush()?;
+                if round == rounds {
+                    pass(calls.port(), Duration::from_millis(2))?;
+                }
+                let waited = calls.wait_for(&counter, env.patience);
+                let failed = round - 1 + many / 2;
+                holds!(
+                    env,
+                    waited.is_ok() && counter.failed() == failed,
+                    "{failed} have failed: {waited:?}, {counter:?}"
+                );
+            }
+            while calls.take_failure().is_some() {}
             stop(env, &mut calls, peer)?;
             no_failures(&mut calls)
         },

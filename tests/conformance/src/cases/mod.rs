@@ -258,6 +258,7 @@ cases! {
     search::search_shared, 3, Nothing, "members search a game together: each visit is counted once";
     calls::calls_evicted, 2, Nothing, "calls into rings whose pages are thrown out";
     calls_ends::calls_beside_failures, 2, Nothing, "failures of other operations of the port lose no call";
+    calls_ends::calls_answers_held_back, 2, Nothing, "failures of calls are counted though signals are held back";
     calls_ends::calls_lives, 2, Nothing, "a link that ends and another one: no call runs in both";
     calls_ends::calls_strangers, 2, Nothing, "what is no endpoint, and greetings of no endpoint";
     calls_ends::calls_callee_dies, 3, Kill, "a called endpoint dies: its calls fail, others go on";
