@@ -228,6 +228,8 @@ pub(crate) fn roles(dice: &mut Dice, config: &Config, count: u16) -> Vec<Role> {
 pub(crate) enum Prospect {
     /// None fails.
     Fair,
+    /// None fails, and all take their time.
+    Far,
     /// One fault strikes, and what it hits may fail. The body waits this long for what must come.
     OneFault(Duration),
     /// Any of them may fail, at any time.
@@ -236,13 +238,14 @@ pub(crate) enum Prospect {
 
 impl Prospect {
     const fn is_fair(self) -> bool {
-        matches!(self, Self::Fair)
+        matches!(self, Self::Fair | Self::Far)
     }
 
     /// How long a body waits for what must come. With faults, what never comes must not hold a run up for long.
     const fn patience(self) -> Duration {
         match self {
             Self::Fair => Duration::from_secs(2),
+            Self::Far => Duration::from_secs(60),
             Self::OneFault(patience) => patience,
             Self::Foul => Duration::from_millis(40),
         }

@@ -23,6 +23,9 @@ pub struct Config {
     pub messages: u64,
     /// Very many nodes that say little ([`crate`]'s `sparse`): only frames are lost, and no other fault is thrown.
     pub sparse: bool,
+    /// Long ways between nodes, of 30 us to 1 ms, and cards and drivers with the time spans that are shipped: what a library waits for
+    /// is under way when its time runs out.
+    pub far: bool,
     /// Which faults it throws.
     pub faults: FaultLevel,
     /// How long a message may take from its arrival to its end (promise P2's T).
@@ -37,6 +40,7 @@ impl Default for Config {
             nodes: 4,
             messages: 10_000,
             sparse: false,
+            far: false,
             faults: FaultLevel::All,
             deadline: Nanos::from_millis(100),
             patience: Nanos::from_millis(4_000),
@@ -45,6 +49,17 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The usual one, [`far`](Self::far) apart, with the time for that.
+    #[must_use]
+    pub fn far() -> Self {
+        Self {
+            far: true,
+            deadline: Nanos::from_millis(60_000),
+            patience: Nanos::from_millis(200_000),
+            ..Self::default()
+        }
+    }
+
     /// The command that plays a run of this configuration again (promise P8).
     #[must_use]
     pub fn replay(&self, seed: u64) -> String {

@@ -103,10 +103,10 @@ pub fn run_conformance(
     config: &Config,
     sink: &mut dyn TraceSink,
 ) -> Result<Report, Box<Failure>> {
-    let prospect = if config.faults == FaultLevel::All {
-        cluster::Prospect::Foul
-    } else {
-        cluster::Prospect::Fair
+    let prospect = match (config.faults, config.far) {
+        (FaultLevel::All, _) => cluster::Prospect::Foul,
+        (_, true) => cluster::Prospect::Far,
+        (_, false) => cluster::Prospect::Fair,
     };
     // As many messages as the body sends.
     let config = Config {

@@ -22,9 +22,10 @@ pub(crate) struct LinkSpeed {
 }
 
 impl LinkSpeed {
-    /// A speed drawn for a run: 1 to 12.5 GB/s, 0.3 to 10 us.
-    pub(crate) fn draw(dice: &mut Dice) -> Self {
-        let latency = Nanos(dice.within(300, 10_000));
+    /// A speed drawn for a run: 1 to 12.5 GB/s, 0.3 to 10 us, or a hundred times as far.
+    pub(crate) fn draw(dice: &mut Dice, far: bool) -> Self {
+        let near = dice.within(300, 10_000);
+        let latency = Nanos(if far { 100 * near } else { near });
         Self {
             latency,
             loopback: latency,

@@ -75,12 +75,13 @@ impl Apart {
 
 /// A role for each node.
 pub(crate) fn roles(config: &Config) -> (Apart, Vec<Role>) {
+    let patience = Timeout::After(Duration::from_millis(if config.far { 200 } else { 2 }));
     let apart = Apart::of(config);
     let role = |id| {
         let apart = apart.clone();
         let mut role = Role::new("reunion", NodeId(id), move |env| {
             // An error ends this life of it; the role starts over.
-            let _ = reunite(&env, &apart);
+            let _ = reunite(&env, &apart, patience);
         });
         // The others of its kind send to it.
         role.server = true;
@@ -91,7 +92,7 @@ pub(crate) fn roles(config: &Config) -> (Apart, Vec<Role>) {
 }
 
 /// Tries one node after the other, and is there for all others until the run closes.
-fn reunite(env: &Env, apart: &Apart) -> Result<()> {
+fn reunite(env: &Env, apart: &Apart, patience: Timeout) -> Result<()> {
     let port = Port::open(&env.node, PortConfig::number(REUNION.0))?;
     let region = port.alloc(4096)?;
     let access = Access::everyone().modes(Modes::WRITE);
@@ -100,7 +101,7 @@ fn reunite(env: &Env, apart: &Apart) -> Result<()> {
     while !env.stage.closing() {
         if let Some(to) = apart.next(env.id, last) {
             last = to;
-            match greet(env, &port, to) {
+            match greet(env, &port, to, patience) {
                 Ok(()) => apart.together(env.id, to),
                 Err(error @ (Error::PortClosed | Error::PortEnded { .. })) => return Err(error),
                 Err(_) => {}
@@ -118,8 +119,7 @@ fn reunite(env: &Env, apart: &Apart) -> Result<()> {
 }
 
 /// Has a message to a node confirmed.
-fn greet(env: &Env, port: &Port, to: NodeId) -> Result<()> {
-    let patience = Timeout::After(Duration::from_millis(2));
+fn greet(env: &Env, port: &Port, to: NodeId, patience: Timeout) -> Result<()> {
     let remote: RemoteSegment = port.import_with(to, REUNION, "here", Modes::WRITE, patience)?;
     remote
         .write(u64::from(env.id.0) % 512 * 8, &u64::MAX.to_le_bytes()[..])

@@ -269,6 +269,7 @@ impl Stand {
             nodes: self.nodes,
             messages: 0,
             sparse: false,
+            far: false,
             faults: FaultLevel::Off,
             deadline: Nanos::from_millis(100),
             patience: Nanos::from_millis(60_000),

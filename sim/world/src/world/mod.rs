@@ -129,7 +129,7 @@ impl World {
         let mut dice = Dice::new(seed);
         let shape = Shape {
             geometries: vec![sparse::geometry(&config); config.nodes.into()],
-            speed: LinkSpeed::draw(&mut dice),
+            speed: LinkSpeed::draw(&mut dice, config.far),
             dma: DmaSpeed::draw(&mut dice),
             frames: 24,
             inline: 64,
@@ -141,7 +141,7 @@ impl World {
                 ..power::host_config()
             },
             tick: Nanos(TICK.0 * u64::from(config.nodes).div_ceil(8)),
-            timers: power::timers(),
+            timers: power::timers(false),
             model: None,
         };
         let (config, roles) = (
@@ -182,7 +182,7 @@ impl World {
             FaultLevel::Benign => Faults::benign(&mut dice),
             FaultLevel::All => Faults::swarm(&mut dice),
         };
-        let speed = LinkSpeed::draw(&mut dice);
+        let speed = LinkSpeed::draw(&mut dice, config.far);
         let dma = DmaSpeed::draw(&mut dice);
         let common = drawn::geometry(&mut dice, &config);
         // In half of the worlds each card has tables of its own sizes.
@@ -217,10 +217,11 @@ impl World {
             fuse,
             host: HostConfig {
                 counts_from,
+                import_retry: power::import_retry(config.far),
                 ..power::host_config()
             },
             tick: Nanos(TICK.0 * u64::from(config.nodes).div_ceil(8)),
-            timers: power::timers(),
+            timers: power::timers(config.far),
             model: None,
         };
         Self::of_shape(seed, config, wants_lines, roles, shape, (dice, faults))
@@ -260,11 +261,7 @@ impl World {
                 ..power::host_config()
             },
             tick: Nanos::from_millis(1),
-            timers: if shipped_timers {
-                Timers::default()
-            } else {
-                power::timers()
-            },
+            timers: power::timers(shipped_timers),
             model: Some(*model),
         };
         Self::of_shape(0, config, false, roles, shape, (Dice::new(0), Faults::none()))

@@ -194,8 +194,11 @@ pub(crate) fn restart(sim: &Sim, node: &Rc<Node>) {
     sim.after(pause, Event::Boot { node: node.id });
 }
 
-/// Deadlines of the cards, short because virtual time is dear.
-pub(super) fn timers() -> Timers {
+/// Deadlines of the cards: those that are shipped, or short ones, because virtual time is dear.
+pub(super) fn timers(shipped: bool) -> Timers {
+    if shipped {
+        return Timers::default();
+    }
     Timers {
         ack_delay: Nanos::from_micros(30),
         probe_interval: Nanos::from_millis(1),
@@ -206,6 +209,15 @@ pub(super) fn timers() -> Timers {
         hello_limit: 200,
         queueing: Nanos::from_micros(50),
         keepalive: false,
+    }
+}
+
+/// How long a driver waits until it asks for an import again: longer than a short way takes there and back.
+pub(super) fn import_retry(far: bool) -> Nanos {
+    if far {
+        HostConfig::default().import_retry
+    } else {
+        Nanos::from_micros(500)
     }
 }
 
@@ -221,6 +233,6 @@ pub(super) fn host_config() -> HostConfig {
         nic_deadline: Nanos::from_millis(10),
         heartbeat_deadline: Nanos::from_millis(20),
         page_deadline: Nanos::from_millis(20),
-        import_retry: Nanos::from_micros(500),
+        import_retry: import_retry(false),
     }
 }
