@@ -28,13 +28,16 @@ const LEFT_OUT: [&str; 2] = ["deaths_in_a_crowd", "no_death"];
 enum Wire {
     Memory,
     Udp,
-    /// UDP through a relay that loses one datagram of twenty each way, and doubles, delays and spoils others.
+    /// UDP through a relay that loses one datagram of twenty each way, and doubles, delays and spoils others. In the long run it is a
+    /// long way, too.
     Lossy,
 }
 
 const NODES: u16 = 3;
 /// After so long a node that was killed is found out over UDP: a body for each kind of death waits for it.
 const SILENCE: Duration = Duration::from_millis(1200);
+/// How long a long way takes.
+const FAR: Duration = Duration::from_millis(8);
 /// Node number `n` has the UDP port so many above.
 const UDP_PORTS: u16 = 24_000;
 
@@ -104,6 +107,7 @@ fn node(number: u16, others: &[u16]) -> Linked {
                     doubled: 10,
                     late: 10,
                     spoilt: 10,
+                    delay: if is_long() { FAR } else { Duration::ZERO },
                     ..Faults::default()
                 };
                 let seed = u64::from(number) << 16 | u64::from(*other);
