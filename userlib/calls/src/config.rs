@@ -88,8 +88,8 @@ impl CallsConfig {
         self
     }
 
-    /// How many chunks a caller may come to use while this side is behind: 2 to 65,536. Chunks that were never used take no
-    /// memory.
+    /// How many chunks a caller may come to use while this side is behind: 2 to 65,536, and 16 GiB in all. Chunks that were never
+    /// used take no memory.
     pub const fn chunks(mut self, most: u32) -> Self {
         self.shape.chunks = most;
         self
