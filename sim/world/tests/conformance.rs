@@ -2,7 +2,7 @@
 //! notices. Some bodies alone: `NETVM_CASE=dead_holder,ping_pong`.
 
 use netvm_conformance::{ALL, Case};
-use netvm_kit::length::is_whole;
+use netvm_kit::length::{is_long, is_whole};
 use netvm_world::{Config, FaultLevel, NoTrace, run_conformance};
 
 fn suite(config: &Config, seeds: std::ops::Range<u64>) {
@@ -58,8 +58,8 @@ fn bodies_that_keep_time_pass_far_away() {
         ..Config::far()
     };
     suite_of(
-        |case| is_whole() || keeps_time(case),
+        |case| is_long() || keeps_time(case),
         &config,
-        1..if is_whole() { 17 } else { 3 },
+        1..if is_long() { 17 } else { 3 },
     );
 }

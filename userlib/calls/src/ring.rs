@@ -30,7 +30,7 @@ const fn head(batch: u64, what: u32) -> [u8; HEAD as usize] {
     ((number(batch) as u64) << 32 | what as u64).to_le_bytes()
 }
 
-/// The largest ring: fewer than 2^31 calls, of a head and 8 bytes each at least, are in it.
+/// The largest ring: fewer than 2^31 calls fit, of 8 bytes each at least, as [`Done`](crate::layout::Done) wants it.
 const LARGEST: u64 = 1 << 34;
 
 /// How the memory is divided.

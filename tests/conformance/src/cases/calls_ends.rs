@@ -6,35 +6,45 @@ use super::calls::{
 use crate::env::{Env, pass};
 use crate::outcome::{Outcome, Trouble, holds, right};
 use crate::side::{open_to_all, worse};
-use netvm::{Access, SharedSender};
+use netvm::{Access, Export, Port, Region, RemoteSegment, SharedSender};
 use netvm_calls::{Aggregation, Calls, Ended, Error, Payload, Registry, Synchronizer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+/// The other side has the export that is to end.
+const GO: u32 = 1;
+
+/// Exports something until the other side has it, then ends that, and tells so by what this gives.
+fn end_export(env: &Env, port: &Port) -> Outcome<(Export, Region)> {
+    let memory = port.alloc(4096)?;
+    let doomed = port.export("doomed", &memory, .., open_to_all())?;
+    port.notification(GO)?.wait(env.patience)?;
+    doomed.unexport()?;
+    let bells = port.alloc(4096)?;
+    Ok((port.export("bells", &bells, .., open_to_all())?, bells))
+}
+
+/// Imports from port 0 of a node what [`end_export`] exports there, and waits until that has ended: a write to it fails.
+fn import_ended(env: &Env, port: &Port, node: usize) -> Outcome<RemoteSegment> {
+    let doomed = env.import(port, node, 0, "doomed")?;
+    doomed.notify(GO)?;
+    env.import(port, node, 0, "bells")?;
+    Ok(doomed)
+}
+
 pub(super) fn calls_beside_failures(env: &Env) -> Outcome {
-    const GO: u32 = 1;
     let rounds = u64::from(env.scaled(20));
     env.both(
         |env| {
             let seen = Seen::default();
             let mut calls = open(env, 1, 0, &seen, small())?;
-            let memory = calls.port().alloc(4096)?;
-            let doomed = calls.port().export("doomed", &memory, .., open_to_all())?;
-            // The other side has it before it ends.
-            let go = calls.port().notification(GO)?;
-            go.wait(env.patience)?;
-            doomed.unexport()?;
-            let bells = calls.port().alloc(4096)?;
-            let _bells = calls.port().export("bells", &bells, .., open_to_all())?;
+            let _told = end_export(env, calls.port())?;
             serve(env, &mut calls, &seen)
         },
         |env| {
             let mut calls = open(env, 0, 0, &Seen::default(), small())?;
-            let doomed = env.import(calls.port(), 1, 0, "doomed")?;
-            doomed.notify(GO)?;
-            // It has ended when the other name is there.
-            let _bells = env.import(calls.port(), 1, 0, "bells")?;
+            let doomed = import_ended(env, calls.port(), 1)?;
             let peer = calls.connect(address(env, 1, 0))?;
             let consumed = Synchronizer::new();
             for number in 0..rounds {
@@ -66,7 +76,6 @@ pub(super) fn calls_beside_failures(env: &Env) -> Outcome {
 
 /// What has run is told by a word that nothing holds back; the answers of what has failed come by signals.
 pub(super) fn calls_answers_held_back(env: &Env) -> Outcome {
-    const GO: u32 = 1;
     let rounds = u64::from(env.scaled(20));
     env.both(
         |env| {
@@ -83,10 +92,7 @@ pub(super) fn calls_answers_held_back(env: &Env) -> Outcome {
             })?;
             let config = small().aggregation(Aggregation::None);
             let mut calls = Calls::open(env.open(1, 0)?, NAME, registry, config)?;
-            let doomed = env.import(calls.port(), 0, 0, "doomed")?;
-            doomed.notify(GO)?;
-            // It has ended when the other name is there.
-            let _bells = env.import(calls.port(), 0, 0, "bells")?;
+            let doomed = import_ended(env, calls.port(), 0)?;
             let mut before = None;
             calls.run_until(env.patience, || {
                 // One for each step: it fails there, and what is answered next is held back until this is heard of.
@@ -100,12 +106,7 @@ pub(super) fn calls_answers_held_back(env: &Env) -> Outcome {
         },
         |env| {
             let mut calls = open(env, 0, 0, &Seen::default(), small())?;
-            let memory = calls.port().alloc(4096)?;
-            let doomed = calls.port().export("doomed", &memory, .., open_to_all())?;
-            calls.port().notification(GO)?.wait(env.patience)?;
-            doomed.unexport()?;
-            let bells = calls.port().alloc(4096)?;
-            let _bells = calls.port().export("bells", &bells, .., open_to_all())?;
+            let _told = end_export(env, calls.port())?;
             let peer = calls.connect(address(env, 1, 0))?;
             let counter = Synchronizer::new();
             for round in 1..=rounds {
