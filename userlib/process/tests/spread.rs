@@ -108,7 +108,6 @@ fn node(number: u16, others: &[u16]) -> Linked {
                     late: 10,
                     spoilt: 10,
                     delay: if is_long() { FAR } else { Duration::ZERO },
-                    ..Faults::default()
                 };
                 let seed = u64::from(number) << 16 | u64::from(*other);
                 let relay = Relay::start(
