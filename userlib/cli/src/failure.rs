@@ -23,7 +23,8 @@ pub const EXIT_STATUSES: &str = "Exit status:
   0  everything held
   1  something was wrong: a check failed, or the run did
   2  the command line or an input file makes no sense
-  3  this machine cannot run it; the message names the setting to change";
+  3  this machine cannot run it; the message names the setting to change
+  128 and the number of a signal: that signal ended it before it was done";
 
 impl Failure {
     /// The exit status, as `--help` documents it.

@@ -11,6 +11,7 @@ pub mod output;
 pub mod pages;
 pub mod process;
 pub mod processes;
+mod signals;
 pub mod sim;
 mod unnamed;
 

@@ -19,6 +19,7 @@ use netvm_process::{SoftError, SoftNode};
 
 use crate::args::{MAX_TRANSFER, UdpOptions};
 use crate::failure::Failure;
+use crate::signals::{self, End};
 
 /// The port that serves.
 const PORT: PortId = PortId(1);
@@ -42,6 +43,7 @@ struct Client {
 
 impl Client {
     fn connect(name: &str, options: &UdpOptions) -> Result<Self, Failure> {
+        signals::exit(End::Early)?;
         let (node, peer) = link(name, options)?;
         let port = Port::open(&node.node(), PortConfig::default()).map_err(wrong)?;
         let remote = port.import(peer, PORT, EXPORT, PATIENCE).map_err(wrong)?;

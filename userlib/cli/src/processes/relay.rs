@@ -1,5 +1,6 @@
 //! `netvm relay`: a bad network between nodes.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use netvm_relay::{Faults, Relay};
@@ -7,8 +8,9 @@ use netvm_relay::{Faults, Relay};
 use crate::args;
 use crate::failure::Failure;
 use crate::output;
+use crate::signals;
 
-/// How often it says nothing and looks whether its time is over.
+/// How often it says nothing and looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Runs it.
@@ -29,6 +31,7 @@ pub fn run(options: &args::Relay) -> Result<(), Failure> {
     if let Some(bytes) = options.longest {
         relay.takes(bytes, bytes);
     }
+    let told = signals::told()?;
     output::print(&format!(
         "udp://{} is udp://{} over a bad network: of 100 datagrams {} are lost{}{}; Ctrl-C ends it\n",
         relay.address(),
@@ -39,7 +42,7 @@ pub fn run(options: &args::Relay) -> Result<(), Failure> {
     ))?;
     let end = options.seconds.map(Duration::from_secs);
     let begin = std::time::Instant::now();
-    while end.is_none_or(|end| begin.elapsed() < end) {
+    while end.is_none_or(|end| begin.elapsed() < end) && !told.load(Ordering::Acquire) {
         std::thread::sleep(LOOK);
     }
     let (passed, harmed) = relay.counts();

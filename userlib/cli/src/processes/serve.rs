@@ -15,6 +15,7 @@ use super::{EXPORT, PART, PORT, SIGNAL, by_udp, cannot_start, wrong};
 use crate::args::{Serve, Size};
 use crate::failure::Failure;
 use crate::output;
+use crate::signals::{self, End};
 
 #[derive(Serialize)]
 struct Served<'a> {
@@ -42,6 +43,7 @@ pub fn run(options: &Serve) -> Result<(), Failure> {
         builder = by_udp(builder, address, &options.options)?;
     }
     let node = builder.start().map_err(cannot_start)?;
+    signals::exit(End::Well)?;
     let port = Port::open(&node.node(), PortConfig::number(PORT.0)).map_err(wrong)?;
     let bytes = u64::from(DEFAULT_NODES) * PART;
     let memory = port.alloc(bytes).map_err(wrong)?;

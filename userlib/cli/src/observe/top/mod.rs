@@ -13,20 +13,19 @@ mod seen;
 mod view;
 
 use std::io::{self, IsTerminal};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
 use serde_json::{Value, json};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::{Card, all_or_one, cards, found};
 use crate::args::{Top, Which};
 use crate::failure::Failure;
 use crate::output;
+use crate::signals;
 use seen::{Look, Seen};
 use view::View;
 
@@ -111,14 +110,9 @@ impl Drop for Screen {
 }
 
 fn live(options: &Top) -> Result<(), Failure> {
-    let ended = Arc::new(AtomicBool::new(false));
-    // Ctrl-C is a key here; another process may still send its signal.
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        // The second one ends it at once: the terminal may take no output any more.
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&ended))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&ended)))
-            .map_err(|error| Failure::Wrong(format!("a handler for signals: {error}")))?;
-    }
+    // Ctrl-C is a key here; another process may still send its signal. The second one ends it at once: the terminal may take no
+    // output any more.
+    let ended = signals::told()?;
     let looks = look_again_and_again(&options.which, options.interval)?;
     let mut screen =
         Screen::new().map_err(|error| no_terminal(format!("the terminal cannot be used: {error}")))?;
