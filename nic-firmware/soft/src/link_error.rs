@@ -9,8 +9,8 @@ pub enum LinkError {
     /// No node listens there.
     #[error("no node of this user has that name")]
     NoSuchNode,
-    /// The name is too long, empty, or holds a zero.
-    #[error("a node's name has 1 to 64 bytes, none of them zero, and does not begin with '#'")]
+    /// The name is too long, empty, holds a zero, or would be read as a number or an address.
+    #[error("a node's name has 1 to 64 bytes, none of them zero; it does not begin with '#', nor hold '://'")]
     BadName,
     /// Another node listens there.
     #[error("another node of this user has that name or number")]

@@ -138,7 +138,8 @@ fn listen(name: &str) -> Result<OwnedFd, LinkError> {
 /// # Errors
 /// The name is taken, or cannot be one.
 pub fn listen_as(name: &str) -> Result<OwnedFd, LinkError> {
-    if name.starts_with('#') {
+    // A number, or an address.
+    if name.starts_with('#') || name.contains("://") {
         return Err(LinkError::BadName);
     }
     listen(name)
