@@ -127,10 +127,12 @@ fn on_the_wire(node: NodeId, to: NodeId) -> u64 {
 /// Of what is not acknowledged a port has half of the link's window, and the link's window is the smaller one.
 #[test]
 fn as_much_is_on_its_way_as_the_smaller_window_allows() {
+    // How fast it grows is the machine's: beside six spinning programs it may take twenty seconds.
+    let patience = 3 * PATIENCE;
     let with = |number: u16, window: u16| {
         let builder = SoftNode::builder().number(number).udp("127.0.0.1:0");
         // The wire is cut until something has left again, however long a busy machine takes for it.
-        builder.window(window).peer_timeout(3 * PATIENCE).start().unwrap()
+        builder.window(window).peer_timeout(patience).start().unwrap()
     };
     let server = Server::on(with(42, 256), 1 << 16);
     let relay = Relay::start(HERE, server.node.udp_address().unwrap(), Faults::default(), 1).unwrap();
@@ -145,7 +147,7 @@ fn as_much_is_on_its_way_as_the_smaller_window_allows() {
     let begin = Instant::now();
     loop {
         while on_the_wire(client.number(), to) < 128 {
-            assert!(begin.elapsed() < PATIENCE, "the congestion window stays small");
+            assert!(begin.elapsed() < patience, "the congestion window stays small");
             for word in 0..160u64 {
                 remote.write(8 * word, &0u64.to_le_bytes()[..]).post().unwrap();
             }
@@ -159,7 +161,7 @@ fn as_much_is_on_its_way_as_the_smaller_window_allows() {
         // What can leave has left when some of it leaves again.
         let again = client.stats().counters.retransmitted;
         while client.stats().counters.retransmitted < again + 2 {
-            assert!(begin.elapsed() < PATIENCE, "nothing leaves again");
+            assert!(begin.elapsed() < patience, "nothing leaves again");
             std::thread::yield_now();
         }
         // Some of what left before the cut may not be acknowledged, too.
@@ -167,7 +169,7 @@ fn as_much_is_on_its_way_as_the_smaller_window_allows() {
         relay.cut(false);
         for word in posted..160 {
             while write(word).is_err() {
-                assert!(begin.elapsed() < PATIENCE, "no room for what is left");
+                assert!(begin.elapsed() < patience, "no room for what is left");
                 port.progress();
             }
         }
@@ -176,7 +178,7 @@ fn as_much_is_on_its_way_as_the_smaller_window_allows() {
         if left >= 120 {
             break;
         }
-        assert!(begin.elapsed() < PATIENCE, "only {left} messages have left");
+        assert!(begin.elapsed() < patience, "only {left} messages have left");
     }
     for word in 0..160 {
         let there = server.memory.word64(8 * word).unwrap().load().unwrap();
@@ -195,6 +197,22 @@ fn payloads(node: &SoftNode, to: NodeId) -> (Option<u64>, Option<u64>) {
     let links = said(Section::Links);
     let link = links.iter().find(|link| link.number == u32::from(to.0));
     (own, link.and_then(|link| link.count("payload")))
+}
+
+/// A name may have addresses at which no node answers, and one whose socket knows both kinds reaches both.
+#[test]
+fn a_node_is_reached_at_either_kind_of_address() {
+    let four = udp_node(51);
+    let six = match SoftNode::builder().number(52).udp("[::1]:0").start() {
+        Err(SoftError::Address { source, .. }) => return eprintln!("skipped: no IPv6 here: {source}"),
+        six => six.unwrap(),
+    };
+    let both = SoftNode::builder().number(53).udp("[::]:0").insecure();
+    let both = both.start().unwrap();
+    assert_eq!(both.connect(&address(&four), PATIENCE).unwrap(), four.number());
+    assert_eq!(both.connect(&address(&six), PATIENCE).unwrap(), six.number());
+    let error = four.connect(&address(&six), PATIENCE).unwrap_err().to_string();
+    assert!(error.contains("IPv6"), "{error}");
 }
 
 /// Of two that differ the smaller one counts, for the link between them.

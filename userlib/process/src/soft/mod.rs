@@ -16,13 +16,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod address;
 mod card;
 mod exit;
 mod memory;
 mod page_map;
 pub mod report;
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -71,6 +72,8 @@ const PAGE_ROWS: u32 = 1 << 15;
 const GREETING: Duration = Duration::from_millis(20);
 /// How long a number may be taken by a node that has ended, at another one that has not heard its farewell.
 const FAREWELL: Duration = Duration::from_millis(500);
+/// How long the first of several addresses is asked before the next one is.
+const TURN: Duration = Duration::from_millis(250);
 /// How long a port or a node that ends waits for what was posted: until it has left, is in its peers' rings, or, over UDP, has been
 /// received.
 const LINGER: Duration = Duration::from_secs(1);
@@ -267,7 +270,7 @@ impl SoftBuilder {
         if let Some(name) = &self.name {
             listeners.push(introduce::listen_as(name)?);
         }
-        let at = self.udp.as_deref().map(socket_address).transpose()?;
+        let at = self.udp.as_deref().map(address::first_of).transpose()?;
         let payload = self.payload.unwrap_or(netvm_abi::PAGE_SIZE);
         let udp = match (at, &self.udp) {
             (Some(at), Some(address)) => Some(self.bind((at, address), number, payload)?),
@@ -362,18 +365,6 @@ impl SoftBuilder {
             _ => Ok(()),
         }
     }
-}
-
-/// The first address that a name has.
-fn socket_address(name: &str) -> Result<SocketAddr, SoftError> {
-    let none = || std::io::Error::new(std::io::ErrorKind::NotFound, "this name has no address");
-    let found = name
-        .to_socket_addrs()
-        .and_then(|mut all| all.next().ok_or_else(none));
-    found.map_err(|source| SoftError::Address {
-        address: name.into(),
-        source,
-    })
 }
 
 /// All of a node; ends its threads when the last user has gone.
@@ -502,7 +493,8 @@ impl SoftNode {
     }
 
     /// Links this node to another one of the same user and machine, by its name or by `#` and its number, or to a node
-    /// anywhere by the [address of its UDP](SoftBuilder::udp), such as `udp://10.0.0.7:4800`; and says what its number is.
+    /// anywhere by the [address of its UDP](SoftBuilder::udp), such as `udp://10.0.0.7:4800`; and says what its number is. A host's name may have
+    /// several addresses: all that this node's own UDP can send to are asked.
     /// Nodes that are linked already stay so.
     ///
     /// # Errors
@@ -522,7 +514,10 @@ impl SoftNode {
     /// A link that is up by then.
     fn link(&self, name: &str, end: Instant) -> Result<NodeId, SoftError> {
         let peer = match name.strip_prefix(UDP_SCHEME) {
-            Some(address) => self.dial(socket_address(address)?, end)?,
+            Some(address) => {
+                let own = self.udp_address().ok_or(LinkError::NoUdp)?;
+                self.dial_one_of(&address::reached(address, own)?, end)?
+            }
             None => self.inner.card.connect(name, end)?,
         };
         let host = &self.inner.node.host;
@@ -537,6 +532,24 @@ impl SoftNode {
             host.with(|core, glue, _| core.connect(glue, peer));
         }
         Ok(peer)
+    }
+
+    /// A link over UDP with the node that has one of these addresses. Where none answers may be asked first: each is asked for a while,
+    /// which is longer in each round.
+    fn dial_one_of(&self, addresses: &[SocketAddr], end: Instant) -> Result<NodeId, LinkError> {
+        if let [only] = addresses {
+            return self.dial(*only, end);
+        }
+        let mut turn = TURN;
+        loop {
+            for address in addresses {
+                match self.dial(*address, end.min(Instant::now() + turn)) {
+                    Err(LinkError::TimedOut) if Instant::now() < end => {}
+                    other => return other,
+                }
+            }
+            turn *= 2;
+        }
     }
 
     /// A link over UDP. The number of this node may just have been that of another one, whose farewell the other side has not
