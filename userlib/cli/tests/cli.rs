@@ -1,6 +1,7 @@
 //! The program as a person meets it: what it prints and how it exits.
 
 use std::fs::File;
+use std::net::ToSocketAddrs;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
@@ -546,6 +547,13 @@ fn a_process_serves_by_udp_and_says_what_is_wrong_with_an_address() {
     let name = server.1.clone();
     ping_three_times(&name);
     drop(server);
+    // At each of its addresses.
+    for at in ("localhost", 0).to_socket_addrs().expect("addresses") {
+        let server = Server::start("cli-host", &["--udp", &at.to_string()]);
+        let (_, port) = server.1.rsplit_once(':').expect("a port");
+        ping_three_times(&format!("udp://localhost:{port}"));
+    }
+    exits(2, &["serve", "udp://cli-bad"]);
     let (_, err) = exits(3, &["ping", &name]);
     assert!(err.contains("no node answers"), "{err}");
     for address in ["nowhere", "127.0.0.1", "127.0.0.1:99999"] {

@@ -160,14 +160,14 @@ fn server(client: &Client, name: &str) -> Option<Card> {
             ..observe::Node::default()
         }));
     };
-    let at = address.to_socket_addrs().ok()?.next()?;
     // Nothing can be bound to an address of another machine.
-    UdpSocket::bind((at.ip(), 0)).ok()?;
+    let is_here = |at: &SocketAddr| UdpSocket::bind((at.ip(), 0)).is_ok();
+    let here: Vec<_> = address.to_socket_addrs().ok()?.filter(is_here).collect();
     let nodes = observe::nodes().ok()?.into_iter();
     nodes
         .filter(|node| node.number == client.peer.0)
         .map(Card::Node)
-        .find(|card| is_at(card, at))
+        .find(|card| here.iter().any(|at| is_at(card, *at)))
 }
 
 /// Whether a card has its UDP there. A relay there is no card.
