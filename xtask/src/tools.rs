@@ -87,9 +87,15 @@ const IPERF: Tool = runs(
     &["--version"],
 );
 const CURL: Tool = runs("curl", "curl over the library to preload", "curl", &["--version"]);
+const WHOIS: Tool = runs(
+    "whois",
+    "whois over the library to preload",
+    "whois",
+    &["--version"],
+);
 
 /// `cargo xtask setup`: what the stages of a plain `cargo xtask test` need.
-pub(crate) const SETUP: [Tool; 17] = [
+pub(crate) const SETUP: [Tool; 18] = [
     runs("gcc", "linking", "cc", &["--version"]),
     runs(
         "g++",
@@ -117,14 +123,16 @@ pub(crate) const SETUP: [Tool; 17] = [
     REDIS,
     IPERF,
     CURL,
+    WHOIS,
 ];
 
 /// The stage `sockets`.
-pub(crate) const SOCKETS: [Tool; 4] = [
+pub(crate) const SOCKETS: [Tool; 5] = [
     REDIS,
     IPERF,
     CURL,
-    debians("python3", "a web server over the library to preload"),
+    WHOIS,
+    debians("python3", "servers over the library to preload"),
 ];
 
 /// The stage `c`, beside a compiler.

@@ -1,12 +1,12 @@
 //! The functions of the C library that this library stands before: the next ones of their names, in the order in which libraries were
 //! loaded.
 
-use core::ffi::{CStr, c_int, c_uint, c_ulong, c_void};
+use core::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
 use core::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
-    epoll_event, fd_set, iovec, msghdr, nfds_t, off_t, pollfd, sigset_t, size_t, sockaddr, socklen_t,
+    FILE, epoll_event, fd_set, iovec, msghdr, nfds_t, off_t, pollfd, sigset_t, size_t, sockaddr, socklen_t,
     ssize_t, timespec, timeval,
 };
 
@@ -54,6 +54,9 @@ real! {
     dup3: c"dup3" (fd: c_int, to: c_int, flags: c_int) -> c_int;
     epoll_ctl: c"epoll_ctl" (epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
     epoll_pwait: c"epoll_pwait" (epfd: c_int, events: *mut epoll_event, most: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
+    fdopen: c"fdopen" (fd: c_int, mode: *const c_char) -> *mut FILE;
+    fileno: c"fileno" (file: *mut FILE) -> c_int;
+    fileno_unlocked: c"fileno_unlocked" (file: *mut FILE) -> c_int;
     listen: c"listen" (fd: c_int, backlog: c_int) -> c_int;
     poll: c"poll" (fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
     ppoll: c"ppoll" (fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;

@@ -5,6 +5,7 @@
 mod bytes;
 mod life;
 mod ready;
+mod streams;
 
 /// Runs before the program does.
 extern "C" fn begin() {

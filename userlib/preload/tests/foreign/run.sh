@@ -98,6 +98,35 @@ for part in "A=A A=A" "A=A $preloaded" "$preloaded A=A" "$preloaded $preloaded";
 done
 have_moved 1 curl.err
 
+# ---- whois: reads by a stream of C, which the C library fills by itself ----
+
+port=$((port + 1))
+cat > whois.py <<'END'
+import socket, sys, time
+with socket.create_server(("127.0.0.1", int(sys.argv[1]))) as listener:
+    while True:
+        connection, _ = listener.accept()
+        with connection, connection.makefile("rwb") as stream:
+            question = stream.readline()
+            # Time to move.
+            time.sleep(0.1)
+            stream.write(b"asked: " + question + b"".join(b"line %d\r\n" % number for number in range(5000)))
+END
+for part in plain moved; do
+    if [ $part = moved ]; then export LD_PRELOAD=$library; fi
+    /usr/bin/python3 whois.py $port > whois.out 2> whois.server.err &
+    server=$!
+    until_it_works timeout 10 whois -h 127.0.0.1 -p $port ready
+    for question in one two three; do
+        timeout 10 whois -h 127.0.0.1 -p $port $question
+    done > asked.$part 2> asked.$part.err || fail "whois fails: $part"
+    kill $server
+    wait $server || true
+    unset LD_PRELOAD
+done
+cmp asked.plain asked.moved
+have_moved 3 asked.moved.err
+
 # ---- iperf3: threads' worth of bytes both ways ----
 
 port=$((port + 1))

@@ -1,5 +1,7 @@
 //! Programs that know nothing of the library, with it and without. They are this test's own program, started in another part.
 
+mod streams;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -159,6 +161,8 @@ fn plays_its_part() {
         Ok("many") => many(),
         Ok("options") => options(),
         Ok("selects") => selects(),
+        Ok("streams serve") => streams::serve(),
+        Ok("streams ask") => streams::ask(),
         Ok("dies") => dies(),
         Ok("is left") => is_left(),
         _ => {}
@@ -176,8 +180,8 @@ fn connect_now() -> TcpStream {
     TcpStream::connect(server).unwrap()
 }
 
-/// Connects to a server that sends back what comes, and asks small questions until the test has seen enough.
-fn connect() -> TcpStream {
+/// Whether the test has seen enough: it closes the standard input.
+fn goes_on() -> bool {
     static GOES_ON: AtomicBool = AtomicBool::new(false);
     static LISTENS: Once = Once::new();
     LISTENS.call_once(|| {
@@ -186,8 +190,13 @@ fn connect() -> TcpStream {
             GOES_ON.store(true, Ordering::Release);
         });
     });
+    GOES_ON.load(Ordering::Acquire)
+}
+
+/// Connects to a server that sends back what comes, and asks small questions until the test has seen enough.
+fn connect() -> TcpStream {
     let mut stream = connect_now();
-    while !GOES_ON.load(Ordering::Acquire) {
+    while !goes_on() {
         many_small(&mut stream, 10);
     }
     stream
