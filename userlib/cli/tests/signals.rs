@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use support::{PATIENCE, Running, json, name, says, serve_with, text};
 
 /// Far longer than any test waits.
-const SILENCE: Duration = Duration::from_mins(10);
+const SILENCE: Duration = Duration::from_secs(600);
 
 /// Those that end a command. One that is ignored here is so in every child: in the background of a shell, for instance.
 fn signals() -> impl Iterator<Item = Signal> {

@@ -6,8 +6,8 @@ use core::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
-    FILE, epoll_event, fd_set, iovec, msghdr, nfds_t, off_t, pollfd, sigset_t, size_t, sockaddr, socklen_t,
-    ssize_t, timespec, timeval,
+    FILE, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t, pollfd, sigset_t, size_t, sockaddr,
+    socklen_t, ssize_t, timespec, timeval,
 };
 
 /// The next function of this name, looked up once.
@@ -54,6 +54,7 @@ real! {
     dup3: c"dup3" (fd: c_int, to: c_int, flags: c_int) -> c_int;
     epoll_ctl: c"epoll_ctl" (epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
     epoll_pwait: c"epoll_pwait" (epfd: c_int, events: *mut epoll_event, most: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
+    epoll_pwait2: c"epoll_pwait2" (epfd: c_int, events: *mut epoll_event, most: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     fdopen: c"fdopen" (fd: c_int, mode: *const c_char) -> *mut FILE;
     fileno: c"fileno" (file: *mut FILE) -> c_int;
     fileno_unlocked: c"fileno_unlocked" (file: *mut FILE) -> c_int;
@@ -64,9 +65,11 @@ real! {
     read: c"read" (fd: c_int, into: *mut c_void, len: size_t) -> ssize_t;
     readv: c"readv" (fd: c_int, into: *const iovec, count: c_int) -> ssize_t;
     recvfrom: c"recvfrom" (fd: c_int, into: *mut c_void, len: size_t, flags: c_int, address: *mut sockaddr, address_len: *mut socklen_t) -> ssize_t;
+    recvmmsg: c"recvmmsg" (fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int;
     recvmsg: c"recvmsg" (fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
     select: c"select" (count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;
     sendfile: c"sendfile" (to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
+    sendmmsg: c"sendmmsg" (fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
     sendmsg: c"sendmsg" (fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
     sendto: c"sendto" (fd: c_int, bytes: *const c_void, len: size_t, flags: c_int, address: *const sockaddr, address_len: socklen_t) -> ssize_t;
     shutdown: c"shutdown" (fd: c_int, how: c_int) -> c_int;

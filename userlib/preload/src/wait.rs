@@ -65,6 +65,22 @@ impl Patience {
         Self(span.and_then(|span| Instant::now().checked_add(span)))
     }
 
+    /// A time span as `ppoll` has it; for ever if there is none.
+    ///
+    /// # Safety
+    /// It is none, or there is one.
+    pub(crate) unsafe fn of(at: *const libc::timespec) -> Self {
+        if at.is_null() {
+            return Self::FOR_EVER;
+        }
+        // SAFETY: the caller's.
+        let time = unsafe { at.read() };
+        let seconds = Duration::from_secs(time.tv_sec.try_into().unwrap_or(0));
+        Self::span(Some(
+            seconds + Duration::from_nanos(time.tv_nsec.try_into().unwrap_or(0)),
+        ))
+    }
+
     /// Milliseconds, as `poll` has them.
     pub(crate) fn millis(timeout: i32) -> Self {
         Self::span(u64::try_from(timeout).ok().map(Duration::from_millis))

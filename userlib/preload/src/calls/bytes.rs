@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use std::task::Poll;
 use std::time::Duration;
 
-use libc::{iovec, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
 
 use crate::errno::{self, fail};
 use crate::process;
@@ -314,6 +314,49 @@ pub(crate) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
     answer(unsafe { receive(&socket, fd, places(message.msg_iov, message.msg_iovlen), flags) })
 }
 
+/// What a call for several messages returns: how many were done, and an error only if none was.
+fn messages(done: c_uint) -> c_int {
+    match done {
+        0 => -1,
+        done => c_int::try_from(done).unwrap_or(c_int::MAX),
+    }
+}
+
+/// The C library's `recvmmsg`.
+///
+/// # Safety
+/// As that.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn recvmmsg(
+    fd: c_int,
+    at: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+    timeout: *mut timespec,
+) -> c_int {
+    if process::socket(fd).is_none() || count == 0 {
+        // SAFETY: the caller's.
+        return unsafe { real::recvmmsg(fd, at, count, flags, timeout) };
+    }
+    // SAFETY: the caller's, if it is there. As the kernel does, it is looked at between two messages.
+    let patience = unsafe { Patience::of(timeout) };
+    let mut flags = flags;
+    let mut done = 0;
+    while done < count && (done == 0 || !patience.is_over()) {
+        // SAFETY: the caller's: there are so many.
+        let message = unsafe { &mut *at.add(done as usize) };
+        // SAFETY: the caller's.
+        let got = unsafe { recvmsg(fd, &raw mut message.msg_hdr, flags & !libc::MSG_WAITFORONE) };
+        let Ok(got) = c_uint::try_from(got) else { break };
+        message.msg_len = got;
+        done += 1;
+        if flags & libc::MSG_WAITFORONE != 0 {
+            flags |= libc::MSG_DONTWAIT;
+        }
+    }
+    messages(done)
+}
+
 /// The C library's `write`.
 ///
 /// # Safety
@@ -483,4 +526,27 @@ pub(crate) unsafe extern "C" fn splice(
     }
     // SAFETY: the caller's.
     unsafe { real::splice(from, from_offset, to, to_offset, len, flags) }
+}
+
+/// The C library's `sendmmsg`.
+///
+/// # Safety
+/// As that.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn sendmmsg(fd: c_int, at: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+    if process::socket(fd).is_none() || count == 0 {
+        // SAFETY: the caller's.
+        return unsafe { real::sendmmsg(fd, at, count, flags) };
+    }
+    let mut done = 0;
+    while done < count {
+        // SAFETY: the caller's: there are so many.
+        let message = unsafe { &mut *at.add(done as usize) };
+        // SAFETY: the caller's.
+        let sent = unsafe { sendmsg(fd, &raw const message.msg_hdr, flags) };
+        let Ok(sent) = c_uint::try_from(sent) else { break };
+        message.msg_len = sent;
+        done += 1;
+    }
+    messages(done)
 }

@@ -195,22 +195,6 @@ fn check(count: nfds_t, room: size_t) {
     }
 }
 
-/// A time span as `ppoll` has it; for ever if there is none.
-///
-/// # Safety
-/// It is none, or there is one.
-unsafe fn span(at: *const timespec) -> Patience {
-    if at.is_null() {
-        return Patience::FOR_EVER;
-    }
-    // SAFETY: the caller's.
-    let time = unsafe { at.read() };
-    let seconds = Duration::from_secs(time.tv_sec.try_into().unwrap_or(0));
-    Patience::span(Some(
-        seconds + Duration::from_nanos(time.tv_nsec.try_into().unwrap_or(0)),
-    ))
-}
-
 /// The C library's `ppoll`.
 ///
 /// # Safety
@@ -226,7 +210,7 @@ pub(crate) unsafe extern "C" fn ppoll(
     unsafe {
         match waited(fds, count) {
             None => real::ppoll(fds, count, timeout, mask),
-            Some(all) => poll_all(fds, all, span(timeout), mask),
+            Some(all) => poll_all(fds, all, Patience::of(timeout), mask),
         }
     }
 }
@@ -372,7 +356,7 @@ pub(crate) unsafe extern "C" fn pselect(
     unsafe {
         match selected(count, sets) {
             None => real::pselect(count, read, write, except, timeout, mask),
-            Some(all) => select_all(sets, all, span(timeout), mask),
+            Some(all) => select_all(sets, all, Patience::of(timeout), mask),
         }
     }
 }
@@ -437,14 +421,52 @@ pub(crate) unsafe extern "C" fn epoll_pwait(
     timeout: c_int,
     mask: *const sigset_t,
 ) -> c_int {
-    let (Some(epoll), Ok(room @ 1..)) = (process::epoll(set), usize::try_from(most)) else {
+    let Some(epoll) = process::epoll(set) else {
         // SAFETY: the caller's.
         return unsafe { real::epoll_pwait(set, events, most, timeout, mask) };
     };
-    // SAFETY: the caller's: there is room for so many.
+    // SAFETY: the caller's.
+    unsafe { wait(&epoll, events, most, Patience::millis(timeout), mask) }
+}
+
+/// # Safety
+/// There is room for `most` events.
+unsafe fn wait(
+    epoll: &Epoll,
+    events: *mut epoll_event,
+    most: c_int,
+    patience: Patience,
+    mask: *const sigset_t,
+) -> c_int {
+    let Ok(room @ 1..) = usize::try_from(most) else {
+        return fail(libc::EINVAL);
+    };
+    // SAFETY: the caller's.
     let into = unsafe { core::slice::from_raw_parts_mut(events, room) };
-    match epoll.wait(into, Patience::millis(timeout), mask) {
+    match epoll.wait(into, patience, mask) {
         Ok(found) => found as c_int,
         Err(errno) => fail(errno),
     }
+}
+
+/// The C library's `epoll_pwait2`.
+///
+/// # Safety
+/// As that.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn epoll_pwait2(
+    set: c_int,
+    events: *mut epoll_event,
+    most: c_int,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    let Some(epoll) = process::epoll(set) else {
+        // SAFETY: the caller's.
+        return unsafe { real::epoll_pwait2(set, events, most, timeout, mask) };
+    };
+    // SAFETY: the caller's.
+    let patience = unsafe { Patience::of(timeout) };
+    // SAFETY: the caller's.
+    unsafe { wait(&epoll, events, most, patience, mask) }
 }

@@ -1,5 +1,6 @@
 //! Programs that know nothing of the library, with it and without. They are this test's own program, started in another part.
 
+mod messages;
 mod streams;
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -156,11 +157,13 @@ fn plays_its_part() {
         Ok("execs") => execs(),
         Ok("spawns beside") => spawns_beside(),
         Ok("epoll") => epoll_server(&listener(), 0),
+        Ok("epoll, nanoseconds") => epoll_server(&listener(), NANOSECONDS),
         Ok("epoll, edges") => epoll_server(&listener(), libc::EPOLLET),
         Ok("epoll, once") => epoll_server(&listener(), libc::EPOLLONESHOT),
         Ok("many") => many(),
         Ok("options") => options(),
         Ok("selects") => selects(),
+        Ok("messages") => messages::ask(),
         Ok("streams serve") => streams::serve(),
         Ok("streams ask") => streams::ask(),
         Ok("dies") => dies(),
@@ -451,8 +454,27 @@ fn ctl(set: i32, op: i32, fd: i32, events: i32) {
     assert_eq!(done, 0);
 }
 
+/// No flag of `epoll`: its waits are told in nanoseconds.
+const NANOSECONDS: i32 = 1 << 20;
+const PATIENCE_OF_C: libc::timespec = libc::timespec {
+    tv_sec: PATIENCE.as_secs() as i64,
+    tv_nsec: 0,
+};
+
+unsafe extern "C" {
+    fn epoll_pwait2(
+        set: i32,
+        events: *mut libc::epoll_event,
+        most: i32,
+        timeout: *const libc::timespec,
+        mask: *const libc::sigset_t,
+    ) -> i32;
+}
+
 /// Serves 40 connections by one set of `epoll`, with or without edges.
 fn epoll_server(listener: &TcpListener, flags: i32) {
+    let is_fine = flags & NANOSECONDS != 0;
+    let flags = flags & !NANOSECONDS;
     // SAFETY: no memory is touched.
     let set = unsafe { OwnedFd::from_raw_fd(libc::epoll_create1(libc::EPOLL_CLOEXEC)) };
     let set = set.as_raw_fd();
@@ -462,7 +484,12 @@ fn epoll_server(listener: &TcpListener, flags: i32) {
     while ended < 40 {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 8];
         // SAFETY: there is room for eight.
-        let count = unsafe { libc::epoll_wait(set, events.as_mut_ptr(), 8, 30_000) };
+        let count = unsafe {
+            match is_fine {
+                false => libc::epoll_wait(set, events.as_mut_ptr(), 8, 30_000),
+                true => epoll_pwait2(set, events.as_mut_ptr(), 8, &PATIENCE_OF_C, std::ptr::null()),
+            }
+        };
         assert!(count > 0, "nothing comes, and {ended} have ended");
         for event in &events[..count as usize] {
             let fd = event.u64 as i32;
@@ -504,7 +531,7 @@ fn epoll_server(listener: &TcpListener, flags: i32) {
 
 #[test]
 fn sets_of_epoll_tell_what_the_kernel_would() {
-    for server in ["epoll", "epoll, edges", "epoll, once"] {
+    for server in ["epoll", "epoll, nanoseconds", "epoll, edges", "epoll, once"] {
         for preloaded in [true, false] {
             both((server, true), ("many", preloaded), 40);
         }
