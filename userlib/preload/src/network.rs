@@ -32,6 +32,7 @@ const VERBOSE: &str = "NETVM_PRELOAD_VERBOSE";
 struct Counts {
     moved: AtomicU64,
     stayed: AtomicU64,
+    has_lost: AtomicBool,
 }
 
 /// What there is once it was opened.
@@ -139,6 +140,15 @@ impl Network {
     pub(crate) fn count_stayed(&self, why: &dyn std::fmt::Display) {
         self.counts.stayed.fetch_add(1, Ordering::Relaxed);
         say(format_args!("a connection stays with TCP: {why}"));
+    }
+
+    /// The program uses a connection that has moved in the process that this one was forked from. Said once: it may try for ever.
+    pub(crate) fn tell_lost(&self) {
+        if !self.counts.has_lost.swap(true, Ordering::Relaxed) {
+            say(format_args!(
+                "a connection had moved before this process was forked, and stays its parent's: run this program without the library"
+            ));
+        }
     }
 
     /// The program has closed a connection. Its stream ends; if the other end may not know of that yet, TCP stays until it does.
@@ -308,7 +318,7 @@ pub(crate) extern "C" fn leave() {
     }
     process.network.linger(open, &sockets);
     open.net.leave();
-    let Counts { moved, stayed } = &process.network.counts;
+    let Counts { moved, stayed, .. } = &process.network.counts;
     say(format_args!(
         "{} connections have moved, {} have stayed with TCP",
         moved.load(Ordering::Relaxed),

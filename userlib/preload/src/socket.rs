@@ -78,7 +78,9 @@ pub(crate) struct Socket {
 /// So often a stream is tried.
 const TRIES: u32 = 3;
 
+/// What a call on a connection fails with that is the parent's.
 fn lost() -> Error {
+    process().network.tell_lost();
     Error::from_raw_os_error(libc::ECONNRESET)
 }
 

@@ -1,5 +1,6 @@
 //! Programs that know nothing of the library, with it and without. They are this test's own program, started in another part.
 
+mod forks;
 mod messages;
 mod streams;
 
@@ -105,6 +106,15 @@ impl Program {
         }
     }
 
+    /// Waits until it has said this.
+    fn wait_for(&mut self, words: &str) {
+        while !self.last.contains(words) {
+            let line = self.said.recv_timeout(PATIENCE);
+            let line = line.unwrap_or_else(|_| panic!("not '{words}': {}", self.last));
+            self.hear(line);
+        }
+    }
+
     /// A client has asked small questions until now.
     fn go_on(&mut self) {
         drop(self.child.stdin.take());
@@ -153,7 +163,8 @@ fn plays_its_part() {
         Ok("listens only") => listens_only(),
         Ok("answers and closes") => answers_and_closes(),
         Ok("asks and closes") => asks_and_closes(),
-        Ok("forks") => forks(),
+        Ok("forks") => forks::first(),
+        Ok("forks later") => forks::later(),
         Ok("execs") => execs(),
         Ok("spawns beside") => spawns_beside(),
         Ok("epoll") => epoll_server(&listener(), 0),
@@ -352,44 +363,6 @@ fn short_connections_lose_nothing_while_they_move() {
         Program::start("asks and closes", true, Some(address)).end();
         server.end();
     }
-}
-
-/// Takes connections and leaves each to a child.
-fn forks() {
-    let listener = listener();
-    for _ in 0..2 {
-        let (mut stream, _) = listener.accept().unwrap();
-        // SAFETY: the only thread that the program knows of; the child does what any program may.
-        match unsafe { libc::fork() } {
-            0 => {
-                copy_back(&mut stream);
-                drop(stream);
-                // As servers do whose children are to run nothing of the parent's.
-                // SAFETY: the child has nothing that is to be dropped.
-                unsafe { libc::_exit(0) };
-            }
-            child => {
-                drop(stream);
-                let mut status = 0;
-                // SAFETY: there is room for a number.
-                assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-                assert_eq!(status, 0);
-            }
-        }
-    }
-}
-
-#[test]
-fn a_child_of_fork_has_a_card_of_its_own() {
-    let mut server = Program::start("forks", true, None);
-    let address = server.address();
-    for number in 1..=2 {
-        let mut client = Program::start("asks", true, Some(address));
-        client.wait_moved(1);
-        server.wait_moved(number);
-        assert_eq!(client.end(), 1);
-    }
-    assert_eq!(server.end(), 2);
 }
 
 /// Takes a connection and gives it to another program, as its input and output.
