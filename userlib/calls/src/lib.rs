@@ -60,6 +60,9 @@
 //! A link has an inbox of 1 MiB of addresses at each side by default, of which memory is used as it is written: 128 KiB while
 //! the receiver keeps up. An endpoint has up to 447 links, and its names are the port's: see [`Calls::port`].
 //!
+//! The program may have operations of its own on the port ([`Calls::port`]). After each that fails, calls to the same node wait for one flush. A
+//! program whose operations fail again and again keeps them waiting: it gives those a port of their own.
+//!
 //! A call that is lost to sight is looked after by its caller: after 5 ms without news it looks whether the other side is still there,
 //! then less often, up to each 500 ms.
 //!
