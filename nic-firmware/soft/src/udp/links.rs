@@ -48,6 +48,8 @@ pub(super) struct Link {
     sent: Option<Nanos>,
     /// When anything but a greeting has last come.
     came: Nanos,
+    /// A greeting has come since: the other side has given the life up. It may have had no answer; this end may have sent nothing.
+    greeted: bool,
     /// The pair to send by, and others to take messages by, the newest first; zeros: none.
     pub(super) pairs: [Pair; PAIRS],
     pub(super) heard: Nanos,
@@ -190,8 +192,8 @@ impl Udp {
         let link = self.links.get_mut(node.index())?.as_mut()?;
         if link.life != Some(life) {
             let hears = |sent| sent < link.came.after(Nanos(self.silence.0 / 2));
-            if link.sent.take().is_some_and(hears) {
-                // The life before has ended while short messages came through.
+            if link.sent.take().is_some_and(hears) && !link.greeted {
+                // This end has given the life before up while short messages came through.
                 link.payload = link.payload.min(EVERY_PATH);
             }
             link.life = Some(life);
@@ -406,7 +408,8 @@ impl Udp {
         let kind = kind_of(&message);
         link.left = has_left(link.left, kind);
         link.heard = self.now;
-        if !is_greeting(kind) {
+        link.greeted = is_greeting(kind);
+        if !link.greeted {
             link.came = self.now;
         }
         if let Some(pairs) = link.pairs.get_mut(..=at) {
@@ -460,6 +463,7 @@ impl Udp {
             life: None,
             sent: None,
             came: self.now,
+            greeted: false,
             pairs,
             heard: self.now,
             left: false,

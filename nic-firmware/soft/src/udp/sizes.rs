@@ -6,7 +6,7 @@
 //!
 //! A path may take less later. Then long messages are lost, and short ones come through, until the card gives that life of the link up.
 //! The next life, if no letters come before it, has messages that [every path takes](EVERY_PATH). A life that was lost in silence says
-//! nothing of lengths.
+//! nothing of lengths. The end that gave the life up judges: the other one, which had nothing to send, cannot tell silence from a cut.
 
 use netvm_abi::PAGE_SIZE;
 use netvm_abi::wire::HEADER_BYTES;
