@@ -79,7 +79,9 @@ fn link(name: &str, options: &UdpOptions) -> Result<(SoftNode, NodeId), Failure>
             let left = end.saturating_duration_since(Instant::now());
             match link_from(*source, name, turn.min(left), options) {
                 Ok(linked) => return Ok(linked),
-                Err(NoLink::There(SoftError::Link(LinkError::TimedOut))) if Instant::now() < end => {}
+                // Also where the turn was too short for a far one's card.
+                Err(NoLink::There(SoftError::Link(LinkError::TimedOut) | SoftError::Silent))
+                    if Instant::now() < end => {}
                 Err(other) => return Err(failure(other, name)),
             }
         }
