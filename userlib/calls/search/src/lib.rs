@@ -80,7 +80,8 @@
 //! # When a member dies
 //!
 //! Its part of the tree is gone, so the search is: every call of it ends in [`Error::Lost`], here and at all other members, as soon as their
-//! links have heard of it ([`netvm_calls`] says when). Nothing waits for ever.
+//! links have heard of it ([`netvm_calls`] says when). Nothing waits for ever. The same holds where two members live and only the link
+//! between them has ended: both tell the first one (`search.lost`), which ends the search unless it is over anyway.
 
 #![forbid(unsafe_code)]
 

@@ -3,7 +3,7 @@
 use crate::config::MemberConfig;
 use crate::error::{Error, Result};
 use crate::game::Game;
-use crate::message::{Come, Inbox, tell};
+use crate::message::{Come, Inbox, Message, tell, why_bits, why_of};
 use crate::shard::{Malformed, Shard};
 use netvm::{Nanos, Port, Timeout};
 use netvm_calls::{Address, Calls, CallsStats, End, Peer};
@@ -38,7 +38,7 @@ pub struct Member<G: Game> {
     inbox: Inbox<G>,
     /// The list that is exchanged with the inbox.
     come: Come<G>,
-    /// A member other than the first that has left.
+    /// A member other than the first that cannot be reached any more: the first one is told.
     left: Option<(usize, End)>,
     pace: Option<Pace>,
 }
@@ -201,11 +201,13 @@ impl<G: Game> Member<G> {
         {
             pace(Done { playouts, steps });
         }
+        self.hear_of_losses()?;
         did |= self.send()?;
         if self.shard.is_over {
             return Ok(());
         }
         self.look_after_links()?;
+        did |= self.send()?;
         if !did && self.inbox.is_empty() && !self.shard.is_busy() {
             self.calls.serve(Timeout::Never)?;
         }
@@ -240,21 +242,42 @@ impl<G: Game> Member<G> {
                 };
                 match tell(&mut self.calls, peer, &message) {
                     Ok(()) => {}
-                    // The first member decides what that means: all members leave when the search is over.
-                    Err(netvm_calls::Error::Ended(why)) if self.rank != 0 && rank != 0 && is_absent(why) => {
-                        self.left = Some((rank, why));
-                    }
-                    Err(netvm_calls::Error::Ended(why)) => {
-                        let address = self.address(rank);
-                        return Err(Error::Lost { rank, address, why });
-                    }
+                    Err(netvm_calls::Error::Ended(why)) => self.miss(rank, why)?,
                     Err(error) => return Err(error.into()),
                 }
             }
-            // Its room is used again.
-            self.shard.out = out;
+            // Its room is used again, unless a loss is to be told.
+            if self.shard.out.is_empty() {
+                self.shard.out = out;
+            }
         }
         Ok(did)
+    }
+
+    /// A link has ended. Between two members of which neither is the first that is well when the search is over: some leave before others
+    /// have heard of it, or have got to know them. If it is not, only the first member can tell, which may still reach both.
+    fn miss(&mut self, rank: usize, why: End) -> Result<()> {
+        if is_absent(why) && rank != 0 && self.rank != 0 {
+            if self.left.is_none() {
+                self.left = Some((rank, why));
+                self.shard.tell(0, Message::Lost([rank as u32, why_bits(why)]));
+            }
+            return Ok(());
+        }
+        // The first member has left because of what it was told.
+        let (rank, why) = self.left.filter(|_| rank == 0).unwrap_or((rank, why));
+        let address = self.address(rank);
+        Err(Error::Lost { rank, address, why })
+    }
+
+    /// What another member has told of a third.
+    fn hear_of_losses(&mut self) -> Result<()> {
+        let Some([rank, why]) = self.shard.answers.lost.take() else {
+            return Ok(());
+        };
+        let (rank, why) = (rank as usize, why_of(why));
+        let address = self.address(rank);
+        Err(Error::Lost { rank, address, why })
     }
 
     fn check(&self, rank: usize, done: std::result::Result<(), Malformed>) -> Result<()> {
@@ -264,23 +287,8 @@ impl<G: Game> Member<G> {
     /// Hears of links that have ended, and of calls that have failed.
     fn look_after_links(&mut self) -> Result<()> {
         while let Some((peer, why)) = self.calls.take_ended() {
-            let Some(lost) = self.lost(peer, why) else {
-                continue;
-            };
-            match lost {
-                // When the search is over, some members leave before others have heard of it, or have got to know them. If it is not,
-                // the first member hears of this one, too, and leaves.
-                Error::Lost { rank, why, .. } if is_absent(why) && rank != 0 && self.rank != 0 => {
-                    self.left = Some((rank, why));
-                }
-                Error::Lost { rank: 0, .. } => {
-                    let Some((rank, why)) = self.left else {
-                        return Err(lost);
-                    };
-                    let address = self.address(rank);
-                    return Err(Error::Lost { rank, address, why });
-                }
-                _ => return Err(lost),
+            if let Some(rank) = self.rank_of(peer) {
+                self.miss(rank, why)?;
             }
         }
         if let Some(failure) = self.calls.take_failure() {
@@ -290,9 +298,13 @@ impl<G: Game> Member<G> {
         Ok(())
     }
 
+    fn rank_of(&self, peer: Peer) -> Option<usize> {
+        self.peers.iter().position(|&other| other == Some(peer))
+    }
+
     /// The member whose link has ended; nothing if it was of no member.
     pub(crate) fn lost(&self, peer: Peer, why: End) -> Option<Error> {
-        let rank = self.peers.iter().position(|&other| other == Some(peer))?;
+        let rank = self.rank_of(peer)?;
         let address = self.address(rank);
         Some(Error::Lost { rank, address, why })
     }
@@ -310,5 +322,58 @@ impl<G: Game> fmt::Debug for Member<G> {
             .field("members", &self.members)
             .field("calls", &self.calls)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hex::Hex11;
+    use crate::message::SEEN;
+    use crate::{Search, SearchConfig};
+    use netvm::PortConfig;
+    use netvm_process::SoftNode;
+    use std::time::Duration;
+
+    /// Longest wait for another thread.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Members of whose links one ends, while the first member reaches both of its ends.
+    #[test]
+    fn two_members_that_lose_each_other_end_the_search() {
+        let node = SoftNode::builder().start().unwrap();
+        let mut ports: Vec<_> = (0..3)
+            .map(|_| Port::open(&node.node(), PortConfig::default()).unwrap())
+            .collect();
+        let members: Vec<_> = ports
+            .iter()
+            .map(|port| Address::new(port.node().id(), port.id()))
+            .collect();
+        let config = || MemberConfig::default().patience(PATIENCE);
+        let open = move |port, members: &[Address]| Member::<Hex11>::open(port, members, config()).unwrap();
+        let (third, second) = (ports.pop().unwrap(), ports.pop().unwrap());
+        let (first, address) = (ports.pop().unwrap(), members[2]);
+        let (to_second, to_third) = (members.clone(), members.clone());
+        let second = std::thread::spawn(move || open(second, &to_second).run());
+        let third = std::thread::spawn(move || {
+            let mut member = open(third, &to_third);
+            let second = member.peers[1].take().unwrap();
+            // It has an answer when the link is up at both ends.
+            member.calls.ask(second, &SEEN, &Vec::new(), PATIENCE).unwrap();
+            member.calls.close(second, PATIENCE).unwrap();
+            member.run()
+        });
+        let rules = SearchConfig::default().member(config());
+        let end = (|| {
+            let mut search = Search::<Hex11>::open(first, &members, rules)?;
+            search.begin(Hex11::new())?;
+            search.phase(10_000)
+        })();
+        let (rank, why) = (2, End::Left);
+        let lost = Error::Lost { rank, address, why };
+        assert_eq!(end.unwrap_err(), lost);
+        assert_eq!(second.join().unwrap().unwrap_err(), lost);
+        let end = third.join().unwrap().unwrap_err();
+        assert!(matches!(end, Error::Lost { rank: 0, .. }), "{end}");
     }
 }

@@ -1,9 +1,26 @@
 //! What members tell each other: one call each, without a result.
 
 use crate::game::Game;
-use netvm_calls::{Address, Argument, Calls, Context, Function, Peer, Registry, signature};
+use netvm::Status;
+use netvm_calls::{Address, Argument, Calls, Context, End, Function, Peer, Registry, signature};
 use std::sync::{Arc, Mutex, PoisonError};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Stands for a link that has ended with a farewell, where a status says why.
+const LEFT: u32 = u32::MAX;
+
+/// Why a link has ended, as a member tells the first one.
+pub(crate) const fn why_bits(why: End) -> u32 {
+    match why {
+        End::Gone(status) => status.code() as u32,
+        _ => LEFT,
+    }
+}
+
+/// The reverse of [`why_bits`].
+pub(crate) fn why_of(bits: u32) -> End {
+    u8::try_from(bits).map_or(End::Left, |code| End::Gone(Status::from_code(code)))
+}
 
 /// Stands for the node above the root, which the first member has.
 pub(crate) const TOP: u32 = u32::MAX;
@@ -83,6 +100,8 @@ pub(crate) enum Message<G: Game> {
     Count,
     /// The answer.
     Counted(Counted),
+    /// A link to another member than the first has ended: which member, and why ([`why_bits`]).
+    Lost([u32; 2]),
     /// The search is over.
     Quit,
 }
@@ -93,11 +112,12 @@ const BORN: Function<[u32; 3]> = Function::new("search.born");
 const BACK: Function<[u32; 4]> = Function::new("search.back");
 const PRUNE: Function<u32> = Function::new("search.prune");
 const LOOK: Function<u32> = Function::new("search.look");
-const SEEN: Function<Vec<u8>> = Function::new("search.seen");
+pub(crate) const SEEN: Function<Vec<u8>> = Function::new("search.seen");
 const ADVANCED: Function<[u32; 4]> = Function::new("search.advanced");
 const ADOPT: Function<u32> = Function::new("search.adopt");
 const COUNT: Function<()> = Function::new("search.count");
 const COUNTED: Function<Counted> = Function::new("search.counted");
+const LOST: Function<[u32; 2]> = Function::new("search.lost");
 const QUIT: Function<()> = Function::new("search.quit");
 
 /// Its signature tells games apart.
@@ -174,6 +194,7 @@ impl<G: Game> Inbox<G> {
         self.add(&mut all, &ADOPT, Message::Adopt)?;
         self.add(&mut all, &COUNT, |()| Message::Count)?;
         self.add(&mut all, &COUNTED, Message::Counted)?;
+        self.add(&mut all, &LOST, Message::Lost)?;
         self.add(&mut all, &QUIT, |()| Message::Quit)?;
         Ok(all)
     }
@@ -207,6 +228,7 @@ pub(crate) fn tell<G: Game>(calls: &mut Calls, to: Peer, message: &Message<G>) -
         Message::Adopt(node) => calls.call(to, &ADOPT, node),
         Message::Count => calls.call(to, &COUNT, &()),
         Message::Counted(counted) => calls.call(to, &COUNTED, counted),
+        Message::Lost(lost) => calls.call(to, &LOST, lost),
         Message::Quit => calls.call(to, &QUIT, &()),
     }
 }

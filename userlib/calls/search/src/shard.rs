@@ -37,6 +37,8 @@ pub(crate) struct Answers {
     pub(crate) seen: Option<Vec<u8>>,
     pub(crate) advanced: Option<[u32; 4]>,
     pub(crate) counted: Vec<Option<Counted>>,
+    /// A member that another one has lost, and why ([`why_of`](crate::message::why_of)).
+    pub(crate) lost: Option<[u32; 2]>,
 }
 
 pub(crate) struct Shard<G: Game> {
@@ -84,6 +86,7 @@ impl<G: Game> Shard<G> {
                 seen: None,
                 advanced: None,
                 counted: vec![None; members as usize],
+                lost: None,
             },
             counts: Counted::default(),
             steps: 0,
@@ -213,6 +216,11 @@ impl<G: Game> Shard<G> {
                 }
                 Ok(())
             }
+            Message::Lost(lost) if self.rank == 0 && (1..self.members).contains(&lost[0]) => {
+                self.answers.lost.get_or_insert(lost);
+                Ok(())
+            }
+            Message::Lost(_) => Err("the loss of a member, which is the first member's to hear"),
             Message::Quit if from == 0 => {
                 self.is_over = true;
                 Ok(())
@@ -584,7 +592,7 @@ mod tests {
         fn check(&mut self, begun: u32) {
             let counts: Vec<_> = self.shards.iter().map(Shard::count).collect();
             let sum = |of: fn(&Counted) -> u64| counts.iter().map(of).sum::<u64>();
-            assert_eq!(sum(|one| one.evaluated), begun.into());
+            assert_eq!(sum(|one| one.evaluated), u64::from(begun));
             assert_eq!(sum(|one| one.unbalanced), 0);
             assert_eq!(sum(|one| one.sent), sum(|one| one.received));
             let visits = self.shards[0].visits();
@@ -665,5 +673,10 @@ mod tests {
             assert!(shard.take(0, wrong).is_err());
         }
         assert!(shard.take(1, Message::Quit).is_err() && !shard.is_over);
+        assert!(shard.take(0, Message::Lost([0, 0])).is_err());
+        let mut first = Shard::<Board>::new(0, 2);
+        assert!(first.take(1, Message::Lost([0, 0])).is_err());
+        assert!(first.take(1, Message::Lost([2, 0])).is_err());
+        assert!(first.answers.lost.is_none());
     }
 }
