@@ -191,8 +191,16 @@ impl Reader {
     pub fn poll_readable(&mut self, context: &Context<'_>) -> Poll<io::Result<usize>> {
         self.poll_fill(context).map(|filled| {
             filled?;
+            self.gather();
             Ok(self.unread())
         })
+    }
+
+    /// Takes what has come since the last pieces were taken.
+    fn gather(&mut self) {
+        if let (Some(pieces), Some(mut more)) = (&mut self.pieces, self.shared.conn.take()) {
+            pieces.append(&mut more);
+        }
     }
 
     fn poll_fill(&mut self, context: &Context<'_>) -> Poll<io::Result<bool>> {

@@ -527,6 +527,10 @@ fn a_stream_tells_what_can_be_done_with_it() {
     assert_eq!(found, Some(7));
     server.read_exact(&mut [0; 5]).unwrap();
     assert_eq!(readable(&mut server), Some(2));
+    // What comes behind bytes that were taken is counted, too.
+    client.write_all(b"more").unwrap();
+    let all = || readable(&mut server).filter(|count| *count > 2);
+    assert_eq!(two.server.spin(Duration::from_secs(10), all), Some(6));
     // A window that is full is no room, and its reader makes some.
     while let Poll::Ready(sent) = client.poll_write(&context, &[0; 5000]) {
         sent.unwrap();
