@@ -29,7 +29,7 @@ pub(crate) fn stage(context: &mut Context<'_>) -> Result<Outcome> {
     script.arg(root().join("userlib/preload/tests/foreign/run.sh"));
     context.exec(script.arg(library).arg(target().join("sockets")))?;
     Ok(Outcome::Passed(
-        "Redis and its clients, a web server of Python's and curl, whois, iperf3: the same answers as by TCP, and their connections have moved"
+        "Redis and its clients, a web server of Python's and curl, whois, rsync, iperf3: the same answers as by TCP, and their connections have moved"
             .to_owned(),
     ))
 }

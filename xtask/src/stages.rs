@@ -98,7 +98,7 @@ pub(crate) static STAGES: [Stage; 25] = [
     },
     Stage {
         name: "sockets",
-        about: "programs of others over TCP, with the library to preload: Redis, curl, whois, iperf3",
+        about: "programs of others over TCP, with the library to preload: Redis, curl, whois, rsync, iperf3",
         minutes: 1,
         needs: &[],
         run: sockets::stage,

@@ -93,9 +93,15 @@ const WHOIS: Tool = runs(
     "whois",
     &["--version"],
 );
+const RSYNC: Tool = runs(
+    "rsync",
+    "rsync over the library to preload",
+    "rsync",
+    &["--version"],
+);
 
 /// `cargo xtask setup`: what the stages of a plain `cargo xtask test` need.
-pub(crate) const SETUP: [Tool; 18] = [
+pub(crate) const SETUP: [Tool; 19] = [
     runs("gcc", "linking", "cc", &["--version"]),
     runs(
         "g++",
@@ -124,14 +130,16 @@ pub(crate) const SETUP: [Tool; 18] = [
     IPERF,
     CURL,
     WHOIS,
+    RSYNC,
 ];
 
 /// The stage `sockets`.
-pub(crate) const SOCKETS: [Tool; 5] = [
+pub(crate) const SOCKETS: [Tool; 6] = [
     REDIS,
     IPERF,
     CURL,
     WHOIS,
+    RSYNC,
     debians("python3", "servers over the library to preload"),
 ];
 

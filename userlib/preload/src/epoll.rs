@@ -310,7 +310,7 @@ impl Epoll {
             if wanted & ONCE != 0 {
                 interest.disarmed.store(true, Ordering::Release);
                 self.adjust(&interest, &socket);
-            } else if wanted & EDGE == 0 && socket.has_moved() {
+            } else if wanted & EDGE == 0 && socket.brings_more() {
                 again.push(interest);
             }
         }

@@ -8,6 +8,12 @@
 //!    other end reads as many from TCP, and then goes on with the stream.
 //!
 //! So no end waits for the other one, and no byte comes out of its order.
+//!
+//! A connection that a parent and its child go on with goes back to TCP, which processes can share:
+//!
+//! 4. The end that goes back writes no more to the stream, and begins another one to the other end's network, on which it says how many
+//!    bytes it has sent by the stream ([`Back`]). It sends all others over TCP.
+//! 5. The other end does the same, and answers with its own count. Each reads as many from the stream, and then goes on with TCP.
 
 use netvm_net::Address;
 use zerocopy::little_endian::{U16, U64};
@@ -94,9 +100,69 @@ impl Word {
     }
 }
 
+/// Which end of a connection: both may be in one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub(crate) enum End {
+    Connected,
+    Accepted,
+}
+
+impl End {
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            Self::Connected => Self::Accepted,
+            Self::Accepted => Self::Connected,
+        }
+    }
+}
+
+/// A connection goes back to TCP: the only message of a stream of its own, and the answer to it.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct Back {
+    pub(crate) nonce: Nonce,
+    /// How many bytes of the program the sender has sent by the connection's stream.
+    pub(crate) sent: U64,
+    /// The [`End`] that it is for.
+    end: u8,
+    unused: [u8; 7],
+}
+
+impl Back {
+    pub(crate) const BYTES: usize = size_of::<Self>();
+
+    pub(crate) fn new(nonce: Nonce, to: End, sent: u64) -> Self {
+        Self {
+            nonce,
+            sent: sent.into(),
+            end: to as u8,
+            unused: [0; 7],
+        }
+    }
+
+    pub(crate) const fn to(&self) -> Option<End> {
+        match self.end {
+            0 => Some(End::Connected),
+            1 => Some(End::Accepted),
+            _ => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_way_back_names_an_end() {
+        for end in [End::Connected, End::Accepted] {
+            let back = Back::new([3; 16], end, 7);
+            let read = Back::read_from_bytes(back.as_bytes()).unwrap();
+            assert_eq!((read.to(), read.nonce, read.sent.get()), (Some(end), [3; 16], 7));
+        }
+        assert_eq!(Back::read_from_bytes(&[9; Back::BYTES]).unwrap().to(), None);
+    }
 
     #[test]
     fn a_hello_is_read_as_it_was_written_and_nothing_else_is_one() {

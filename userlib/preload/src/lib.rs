@@ -8,6 +8,7 @@
 //! | which listeners of the machine have the library | `directory.rs` |
 //! | what the two ends say to one another | `greeting.rs` |
 //! | a connection, and how it moves | `socket.rs`, `reading.rs`, `writing.rs` |
+//! | how it goes back to TCP, and why | `socket/back.rs`, `rest.rs`, `family.rs` |
 //! | the node and the network of a process | `network.rs` |
 //! | what belongs to which descriptor, also after a `fork` | `process.rs` |
 //! | how threads wait | `watch.rs`, `wait.rs`, `epoll.rs` |
@@ -18,11 +19,13 @@ mod calls;
 mod directory;
 mod epoll;
 mod errno;
+mod family;
 mod greeting;
 mod network;
 mod process;
 mod reading;
 mod real;
+mod rest;
 mod socket;
 mod wait;
 mod watch;

@@ -13,13 +13,15 @@ use netvm_process::SoftNode;
 use parking_lot::Mutex;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use crate::greeting::{Nonce, Word};
+use crate::greeting::{Back, End, Nonce, Word};
 use crate::process::process;
 use crate::socket::Socket;
 use crate::watch::Watcher;
 
 /// Where streams come to that take a connection over.
 const SERVICE: u16 = 1;
+/// Where streams come to that say that a connection goes back to TCP.
+const BACK: u16 = 2;
 /// How long a process waits for the node of another one, which runs: its hello has just come.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a process that ends waits for others to hear of streams.
@@ -32,6 +34,7 @@ const VERBOSE: &str = "NETVM_PRELOAD_VERBOSE";
 struct Counts {
     moved: AtomicU64,
     stayed: AtomicU64,
+    returned: AtomicU64,
     has_lost: AtomicBool,
 }
 
@@ -40,7 +43,8 @@ pub(crate) struct Open {
     node: SoftNode,
     pub(crate) net: Net,
     address: Address,
-    listener: Mutex<Listener>,
+    /// For [`SERVICE`] and [`BACK`].
+    listeners: Mutex<[Listener; 2]>,
     /// Streams that were accepted and have not said yet which connection they are for.
     unnamed: Mutex<Vec<Unnamed>>,
     /// Something may have come for the two above.
@@ -48,19 +52,28 @@ pub(crate) struct Open {
     arrivals: Waker,
 }
 
+/// A stream of which not all has come that it says first.
 struct Unnamed {
     stream: Stream,
-    word: Word,
+    says: [u8; MOST],
     have: usize,
+    /// How many bytes that is: of a [`Word`], or of a [`Back`].
+    wanted: usize,
 }
+
+/// The longer one of the two.
+const MOST: usize = Back::BYTES;
+
+/// Names a connection of this process.
+pub(crate) type Name = (Nonce, End);
 
 /// The network of a process.
 #[derive(Default)]
 pub(crate) struct Network {
     /// `None`: it could not be opened, and connections stay with TCP.
     open: OnceLock<Option<Open>>,
-    /// Connections of this process that others may take over.
-    greeting: Mutex<HashMap<Nonce, Weak<Socket>>>,
+    /// Connections of this process that others may take over, or have.
+    known: Mutex<HashMap<Name, Weak<Socket>>>,
     /// Connections that the program has closed, and another name of their TCP sockets, so that these do not end yet.
     closed: Mutex<Vec<(Arc<Socket>, OwnedFd)>>,
     /// Something may have changed with those.
@@ -122,13 +135,17 @@ impl Network {
         Some(self.open()?.address)
     }
 
-    /// A connection that may be taken over.
-    pub(crate) fn expect(&self, nonce: Nonce, socket: &Arc<Socket>) {
-        self.greeting.lock().insert(nonce, Arc::downgrade(socket));
+    /// A connection that may be taken over, or has moved.
+    pub(crate) fn know(&self, name: Name, socket: Weak<Socket>) {
+        self.known.lock().insert(name, socket);
     }
 
-    pub(crate) fn forget(&self, nonce: &Nonce) {
-        self.greeting.lock().remove(nonce);
+    pub(crate) fn forget(&self, name: &Name) {
+        self.known.lock().remove(name);
+    }
+
+    fn find(&self, name: &Name) -> Option<Arc<Socket>> {
+        self.known.lock().get(name)?.upgrade()
     }
 
     pub(crate) fn count_moved(&self) {
@@ -142,11 +159,26 @@ impl Network {
         say(format_args!("a connection stays with TCP: {why}"));
     }
 
-    /// The program uses a connection that has moved in the process that this one was forked from. Said once: it may try for ever.
-    pub(crate) fn tell_lost(&self) {
+    /// A connection goes back to TCP.
+    pub(crate) fn count_returned(&self) {
+        self.counts.returned.fetch_add(1, Ordering::Relaxed);
+        say(format_args!(
+            "a connection goes back to TCP: a parent and its child use it"
+        ));
+    }
+
+    /// A child cannot have a connection of this process.
+    pub(crate) fn tell_kept(&self, why: &dyn std::fmt::Display) {
+        say(format_args!(
+            "a connection does not go back to TCP, and a child waits for it: {why}"
+        ));
+    }
+
+    /// The program uses a connection of its parent's, which does not give it. Said once: it may try for ever.
+    pub(crate) fn tell_lost(&self, why: &dyn std::fmt::Display) {
         if !self.counts.has_lost.swap(true, Ordering::Relaxed) {
             say(format_args!(
-                "a connection had moved before this process was forked, and stays its parent's: run this program without the library"
+                "a connection had moved before this process was forked, and cannot go back to TCP: {why}"
             ));
         }
     }
@@ -209,12 +241,15 @@ impl Network {
             };
             open.came.store(false, Ordering::SeqCst);
             let mut context = Context::from_waker(&open.arrivals);
-            while let Poll::Ready(Ok(stream)) = open.listener.lock().poll_accept(&mut context) {
-                unnamed.push(Unnamed {
-                    stream,
-                    word: Word::new_zeroed(),
-                    have: 0,
-                });
+            for (listener, wanted) in open.listeners.lock().iter_mut().zip([Word::BYTES, Back::BYTES]) {
+                while let Poll::Ready(Ok(stream)) = listener.poll_accept(&mut context) {
+                    unnamed.push(Unnamed {
+                        stream,
+                        says: [0; MOST],
+                        have: 0,
+                        wanted,
+                    });
+                }
             }
             let mut at = 0;
             while let Some(one) = unnamed.get_mut(at) {
@@ -232,17 +267,31 @@ impl Network {
     }
 
     /// Gives a stream to the connection that it names.
-    fn give(&self, mut one: Unnamed) {
-        let socket = self.greeting.lock().remove(&one.word.nonce);
-        match socket.and_then(|socket| socket.upgrade()) {
-            Some(socket) => socket.arrive(one.stream, one.word.before.get()),
-            None => {
-                let word = Word::new(one.word.nonce, Word::STAYS);
-                // The stream is new, so there is room. If it has ended, so has what it was for.
-                let _ = one
-                    .stream
-                    .poll_write(&Context::from_waker(Waker::noop()), word.as_bytes());
+    fn give(&self, one: Unnamed) {
+        let Unnamed {
+            stream, says, wanted, ..
+        } = one;
+        if wanted == Back::BYTES {
+            // A connection that is not there was closed: the stream ends without an answer.
+            if let Ok(back) = Back::read_from_bytes(&says)
+                && let Some(to) = back.to()
+                && let Some(socket) = self.find(&(back.nonce, to))
+            {
+                socket.is_asked_back(stream, back.sent.get());
             }
+            return;
+        }
+        let Ok((word, _)) = Word::read_from_prefix(&says) else {
+            return;
+        };
+        let unwanted = match self.find(&(word.nonce, End::Connected)) {
+            Some(socket) => socket.arrive(stream, word.before.get()),
+            None => Some(stream),
+        };
+        if let Some(mut stream) = unwanted {
+            let word = Word::new(word.nonce, Word::STAYS);
+            // The stream is new, so there is room. If it has ended, so has what it was for.
+            let _ = stream.poll_write(&Context::from_waker(Waker::noop()), word.as_bytes());
         }
     }
 }
@@ -250,8 +299,8 @@ impl Network {
 impl Unnamed {
     /// Reads which connection it is for. `false`: it has ended before.
     fn fill(&mut self, context: &Context<'_>) -> Poll<bool> {
-        while self.have < Word::BYTES {
-            let rest = &mut self.word.as_mut_bytes()[self.have..];
+        while self.have < self.wanted {
+            let rest = &mut self.says[self.have..self.wanted];
             match self.stream.poll_read(context, rest) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(false),
@@ -266,14 +315,17 @@ impl Open {
     fn new() -> Result<Self> {
         let node = SoftNode::builder().start().map_err(Error::other)?;
         let net = Net::open(&node.node(), NetConfig::default().gather(true))?;
-        let mut listener = net.listen(SERVICE)?;
+        let mut listeners = [net.listen(SERVICE)?, net.listen(BACK)?];
         let arrivals = Waker::from(Arc::new(Arrivals));
-        // Nothing can have come: the address was not told yet. It leaves the waker.
-        let early = listener.poll_accept(&mut Context::from_waker(&arrivals));
-        drop(early);
+        for listener in &mut listeners {
+            // Nothing can have come: the address was not told yet. It leaves the waker.
+            let early = listener.poll_accept(&mut Context::from_waker(&arrivals));
+            drop(early);
+        }
+        let [takes, _] = &listeners;
         Ok(Self {
-            address: listener.local_address(),
-            listener: Mutex::new(listener),
+            address: takes.local_address(),
+            listeners: Mutex::new(listeners),
             unnamed: Mutex::default(),
             came: AtomicBool::new(false),
             arrivals,
@@ -292,6 +344,14 @@ impl Open {
             link.map_err(Error::other)?;
         }
         self.net.begin_connect(to)
+    }
+
+    /// Begins a stream to the network that one comes from, to say that a connection goes back.
+    ///
+    /// # Errors
+    /// That process is not there.
+    pub(crate) fn begin_back(&self, peer: Address) -> Result<Stream> {
+        self.net.begin_connect(Address::new(peer.node, peer.port, BACK))
     }
 }
 
@@ -318,11 +378,12 @@ pub(crate) extern "C" fn leave() {
     }
     process.network.linger(open, &sockets);
     open.net.leave();
-    let Counts { moved, stayed, .. } = &process.network.counts;
+    let counts = &process.network.counts;
     say(format_args!(
-        "{} connections have moved, {} have stayed with TCP",
-        moved.load(Ordering::Relaxed),
-        stayed.load(Ordering::Relaxed)
+        "{} connections have moved, {} have stayed with TCP, {} have gone back to it",
+        counts.moved.load(Ordering::Relaxed),
+        counts.stayed.load(Ordering::Relaxed),
+        counts.returned.load(Ordering::Relaxed)
     ));
 }
 

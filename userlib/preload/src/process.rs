@@ -13,6 +13,7 @@ use rustix::process::{Pid, getpid};
 
 use crate::directory::Announced;
 use crate::epoll::Epoll;
+use crate::family::{Channel, Children, Parent};
 use crate::network::Network;
 use crate::socket::Socket;
 
@@ -50,16 +51,24 @@ pub(crate) struct Process {
     /// One thread at a time makes the library's part of a set.
     pub(crate) making: Mutex<()>,
     pub(crate) network: Network,
+    /// What a child of `fork` asks for connections that it has together with its parent.
+    pub(crate) parent: Parent,
+    children: Children,
+    /// The channel of a child that is being made.
+    channel: Mutex<Option<Channel>>,
 }
 
 impl Process {
-    fn new(entries: Vec<Option<Entry>>) -> Self {
+    fn new(entries: Vec<Option<Entry>>, parent: Parent) -> Self {
         Self {
             number: getpid(),
             entries: RwLock::new(entries),
             polled: Mutex::default(),
             making: Mutex::default(),
             network: Network::default(),
+            parent,
+            children: Children::default(),
+            channel: Mutex::default(),
         }
     }
 }
@@ -73,7 +82,7 @@ pub(crate) fn process() -> &'static Process {
     let known = if known.is_null() {
         FIRST.call_once(|| {
             PROCESS.store(
-                Box::into_raw(Box::new(Process::new(Vec::new()))),
+                Box::into_raw(Box::new(Process::new(Vec::new(), Parent::none()))),
                 Ordering::Release,
             );
             // SAFETY: the functions may be called at any time, and this library is never unloaded. Without memory for them a child
@@ -90,19 +99,31 @@ pub(crate) fn process() -> &'static Process {
 
 /// No thread changes the entries while the process is copied.
 extern "C" fn before_fork() {
-    let entries = &process().entries;
-    for entry in entries.read().iter().flatten() {
+    let process = process();
+    for entry in process.entries.read().iter().flatten() {
         if let Entry::Listener(announced) = entry {
             announced.share();
         }
     }
     // SAFETY: taken here, and given back by the same thread, in this process or not at all.
-    unsafe { entries.raw().lock_exclusive() };
+    unsafe { process.entries.raw().lock_exclusive() };
+    // SAFETY: this thread has the lock.
+    let entries = unsafe { &*process.entries.data_ptr() };
+    let kept = entries.iter().flatten().filter_map(|entry| match entry {
+        Entry::Socket(socket) if socket.is_kept() => Some(Arc::clone(socket)),
+        _ => None,
+    });
+    *process.channel.lock() = Channel::new(kept.collect());
 }
 
 extern "C" fn in_parent() {
+    let process = process();
+    let channel = process.channel.lock().take();
     // SAFETY: this thread has taken it.
-    unsafe { process().entries.raw().unlock_exclusive() };
+    unsafe { process.entries.raw().unlock_exclusive() };
+    if let Some(channel) = channel {
+        process.children.add(channel);
+    }
 }
 
 /// The child has the parent's descriptors, and none of its threads: what other threads had locked stays locked. So all but the
@@ -117,7 +138,7 @@ extern "C" fn in_child() {
         let kept = match entry {
             Some(Entry::Listener(announced)) => Some(Entry::Listener(Arc::clone(announced))),
             Some(Entry::Socket(socket)) => {
-                let new = || socket.in_child().map(Arc::new);
+                let new = || socket.in_child();
                 let socket = sockets.entry(Arc::as_ptr(socket)).or_insert_with(new);
                 socket.as_ref().map(|socket| {
                     socket.add_name();
@@ -131,7 +152,10 @@ extern "C" fn in_child() {
         }
         kept
     });
-    let new = Process::new(entries.collect());
+    // It is held between two forks by no thread.
+    let channel = old.channel.try_lock().and_then(|mut channel| channel.take());
+    let parent = channel.map_or(Parent::none(), Channel::in_child);
+    let new = Process::new(entries.collect(), parent);
     PROCESS.store(Box::into_raw(Box::new(new)), Ordering::Release);
 }
 
@@ -282,7 +306,8 @@ pub(crate) fn take_polled(fd: RawFd) -> Vec<(RawFd, epoll_event)> {
     sets.unwrap_or_default()
 }
 
-/// All connections, for the end of the process. Nothing: another thread changes them, or this one did when a signal came.
+/// All connections, for the end of the process, also those that are kept for children. Nothing: another thread changes them, or this one did
+/// when a signal came.
 pub(crate) fn sockets() -> Vec<Arc<Socket>> {
     let Some(entries) = process().entries.try_read() else {
         return Vec::new();
@@ -291,5 +316,5 @@ pub(crate) fn sockets() -> Vec<Arc<Socket>> {
         Some(Entry::Socket(socket)) => Some(Arc::clone(socket)),
         _ => None,
     });
-    sockets.collect()
+    sockets.chain(process().children.sockets()).collect()
 }

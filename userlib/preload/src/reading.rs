@@ -1,15 +1,20 @@
-//! What comes for a connection: over TCP, and after so many bytes by its stream.
+//! What comes for a connection: over TCP, after so many bytes by its stream, and over TCP again if it goes back.
 
 use std::collections::VecDeque;
 use std::io::{self, Error};
 use std::os::fd::RawFd;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use netvm_net::Reader;
 
 use crate::greeting::Word;
 use crate::network;
+use crate::rest::Rest;
 use crate::{errno, real};
+
+/// How many bytes are put aside at once.
+const DRAINED: usize = 64 << 10;
 
 /// The reading half.
 pub(crate) struct Reading {
@@ -18,6 +23,8 @@ pub(crate) struct Reading {
     stream: Option<From>,
     /// What the program has looked at and not read.
     peeked: VecDeque<u8>,
+    /// What came by the stream, and is read before all else because the connection has gone back.
+    rest: Option<Arc<Rest>>,
     shut: bool,
 }
 
@@ -30,7 +37,16 @@ struct From {
     have: usize,
     /// Nothing more comes over TCP.
     tcp_over: bool,
+    /// Bytes of the program that came by it.
+    taken: u64,
+    /// So many come by it, and what follows comes over TCP again. Nothing: it does not go back.
+    until: Option<u64>,
+    /// It stays after that until the other end lets go of it.
+    to_its_end: bool,
 }
+
+/// Stands for a stream whose other end can say no more where it goes back: it is read to its end.
+pub(crate) const TO_ITS_END: u64 = u64::MAX;
 
 /// What TCP has for a socket that does not block.
 pub(crate) fn from_tcp(fd: RawFd, into: &mut [u8], flags: i32) -> Poll<io::Result<usize>> {
@@ -76,6 +92,7 @@ impl Reading {
             received: 0,
             stream: None,
             peeked: VecDeque::new(),
+            rest: None,
             shut: false,
         }
     }
@@ -88,7 +105,91 @@ impl Reading {
             word: [0; Word::BYTES],
             have: 0,
             tcp_over: false,
+            taken: 0,
+            until: None,
+            to_its_end: false,
         });
+    }
+
+    /// The connection goes back to TCP: so many bytes come by the stream in all. `to_its_end`: the stream stays until the other end lets go of
+    /// it, which it does when it knows as much.
+    pub(crate) fn go_back(&mut self, fd: RawFd, until: u64, to_its_end: bool) {
+        if let Some(stream) = &mut self.stream {
+            stream.until = Some(until);
+            stream.to_its_end |= to_its_end;
+        }
+        if self.shut {
+            // SAFETY: it takes numbers.
+            unsafe { real::shutdown(fd, libc::SHUT_RD) };
+        }
+    }
+
+    /// Whether all that comes is TCP's, and the stream is not needed any more.
+    pub(crate) fn is_back(&mut self, context: &Context<'_>) -> bool {
+        self.is_turn_of_tcp(context) && self.stream.is_none()
+    }
+
+    /// Whether all that comes is TCP's.
+    pub(crate) fn is_turn_of_tcp(&mut self, context: &Context<'_>) -> bool {
+        if self.rest.as_ref().is_some_and(|rest| rest.len() == 0) {
+            self.rest = None;
+        }
+        self.stream(context).is_none() && self.rest.is_none() && self.peeked.is_empty()
+    }
+
+    /// The stream, if there is one that has not brought all that it brings.
+    fn stream(&mut self, context: &Context<'_>) -> Option<&mut From> {
+        if let Some(stream) = &mut self.stream
+            && stream.is_behind(context)
+        {
+            let ended = !stream.to_its_end
+                || matches!(stream.half.poll_readable(context), Poll::Ready(Ok(0) | Err(_)));
+            if ended {
+                self.stream = None;
+            }
+            return None;
+        }
+        self.stream.as_mut()
+    }
+
+    /// Takes all that comes before TCP's, so that other processes can read it, too. It is over when that has come, or when it is known that no
+    /// more does.
+    pub(crate) fn drain(&mut self, fd: RawFd, context: &Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            if !self.peeked.is_empty() {
+                let peeked: Vec<u8> = self.peeked.drain(..).collect();
+                self.put_aside(&peeked)?;
+            }
+            // Dropped with bytes unread, the stream would end for the other end, too.
+            if self.shut || self.stream(context).is_none() {
+                return Poll::Ready(Ok(()));
+            }
+            let mut bytes = vec![0; DRAINED];
+            match self.fetch(fd, context, &mut bytes) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Ok(count)) if count > 0 => self.put_aside(&bytes[..count])?,
+                // What TCP says from now on is how the connection is.
+                Poll::Ready(_) => self.stream = None,
+            }
+        }
+    }
+
+    fn put_aside(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let rest = match &self.rest {
+            Some(rest) => rest,
+            None => self.rest.insert(Arc::new(Rest::new()?)),
+        };
+        rest.append(bytes)
+    }
+
+    /// What is to be read first.
+    pub(crate) fn rest(&self) -> Option<Arc<Rest>> {
+        self.rest.clone()
+    }
+
+    /// Another process, or this one before a `fork`, has left this to be read first.
+    pub(crate) fn give_rest(&mut self, rest: Option<Arc<Rest>>) {
+        self.rest = rest;
     }
 
     /// Whether the other end has not said yet where its bytes are: it may not know of the stream.
@@ -121,6 +222,12 @@ impl Reading {
             }
             return Poll::Ready(Ok(count));
         }
+        if let Some(rest) = &self.rest {
+            match rest.read(into) {
+                0 if !into.is_empty() => self.rest = None,
+                count => return Poll::Ready(Ok(count)),
+            }
+        }
         self.fetch(fd, context, into)
     }
 
@@ -128,7 +235,8 @@ impl Reading {
         if self.shut {
             return Poll::Ready(Ok(0));
         }
-        let Some(stream) = &mut self.stream else {
+        let received = self.received;
+        let Some(stream) = self.stream(context) else {
             let got = from_tcp(fd, into, 0);
             if let Poll::Ready(Ok(count)) = got {
                 self.received += count as u64;
@@ -136,9 +244,19 @@ impl Reading {
             return got;
         };
         let broken = stream.hear(context).err();
-        let left = stream.left(self.received);
+        let left = stream.left(received);
         if left == Some(0) {
-            return stream.half.poll_read(context, into);
+            return match (stream.take(context, into), stream.until) {
+                (Poll::Ready(Ok(0)), Some(TO_ITS_END)) if !into.is_empty() => {
+                    self.stream = None;
+                    from_tcp(fd, into, 0)
+                }
+                // It has ended before it had brought all.
+                (Poll::Ready(Ok(0)), Some(_)) if !into.is_empty() => {
+                    Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
+                }
+                (got, _) => got,
+            };
         }
         if !stream.tcp_over {
             let most = left.map_or(into.len(), |left| {
@@ -164,10 +282,18 @@ impl Reading {
         context: &Context<'_>,
         into: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        if self.stream.is_none() {
-            return from_tcp(fd, into, libc::MSG_PEEK);
+        if self.peeked.is_empty() {
+            if let Some(rest) = &self.rest {
+                match rest.peek(into) {
+                    0 if !into.is_empty() => self.rest = None,
+                    count => return Poll::Ready(Ok(count)),
+                }
+            }
+            if self.stream(context).is_none() {
+                return from_tcp(fd, into, libc::MSG_PEEK);
+            }
         }
-        while self.peeked.len() < into.len() {
+        while self.peeked.len() < into.len() && self.stream(context).is_some() {
             let mut more = vec![0; into.len() - self.peeked.len()];
             match self.fetch(fd, context, &mut more) {
                 Poll::Ready(Ok(count)) if count > 0 => self.peeked.extend(&more[..count]),
@@ -187,15 +313,21 @@ impl Reading {
         if !self.peeked.is_empty() {
             return Poll::Ready(Ok(self.peeked.len()));
         }
+        if let Some(rest) = self.rest.as_ref().map(|rest| rest.len())
+            && rest > 0
+        {
+            return Poll::Ready(Ok(rest));
+        }
         if self.shut {
             return Poll::Ready(Ok(0));
         }
-        let Some(stream) = &mut self.stream else {
+        let received = self.received;
+        let Some(stream) = self.stream(context) else {
             return Poll::Pending;
         };
         let broken = stream.hear(context).err();
-        match stream.left(self.received) {
-            Some(0) => stream.half.poll_readable(context),
+        match stream.left(received) {
+            Some(0) => stream.has(context),
             // A read says what it is.
             _ if !stream.tcp_over && tcp_has(fd) => Poll::Ready(Ok(1)),
             left => stream.end(broken, left),
@@ -205,25 +337,28 @@ impl Reading {
     /// How many bytes can be read at once.
     pub(crate) fn available(&mut self, fd: RawFd, context: &Context<'_>) -> usize {
         let tcp = tcp_bytes(fd);
-        let Some(stream) = &mut self.stream else {
-            return tcp;
+        let first = self.peeked.len() + self.rest.as_ref().map_or(0, |rest| rest.len());
+        let received = self.received;
+        let Some(stream) = self.stream(context) else {
+            return first + tcp;
         };
         // A reset is told by a read.
         let _ = stream.hear(context);
-        let further = match stream.left(self.received) {
-            Some(0) => match stream.half.poll_readable(context) {
+        let further = match stream.left(received) {
+            Some(0) => match stream.has(context) {
                 Poll::Ready(Ok(count)) => count,
                 _ => 0,
             },
             left => tcp.min(left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX))),
         };
-        self.peeked.len() + further
+        first + further
     }
 
     /// The program reads no more.
     pub(crate) fn shut(&mut self) {
         self.shut = true;
         self.peeked = VecDeque::new();
+        self.rest = None;
     }
 }
 
@@ -254,6 +389,29 @@ impl From {
             }
         }
         Ok(())
+    }
+
+    /// Whether it has brought all that it brings.
+    fn is_behind(&mut self, context: &Context<'_>) -> bool {
+        self.until == Some(self.taken) && self.hear(context).is_ok() && self.before.is_some()
+    }
+
+    /// Reads what it brings before TCP's turn comes again.
+    fn take(&mut self, context: &Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
+        let most = self.until.map_or(u64::MAX, |until| until - self.taken);
+        let most = into.len().min(usize::try_from(most).unwrap_or(usize::MAX));
+        let got = self.half.poll_read(context, &mut into[..most]);
+        if let Poll::Ready(Ok(count)) = got {
+            self.taken += count as u64;
+        }
+        got
+    }
+
+    /// How many bytes it has at once that come before TCP's.
+    fn has(&mut self, context: &Context<'_>) -> Poll<io::Result<usize>> {
+        let most = self.until.map_or(u64::MAX, |until| until - self.taken);
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        self.half.poll_readable(context).map_ok(|count| count.min(most))
     }
 
     /// What there is to say where TCP has nothing, and it is not the stream's turn: an end, an error, or nothing yet.

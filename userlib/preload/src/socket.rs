@@ -1,17 +1,19 @@
 //! A connection of the program: a TCP socket, and perhaps a stream that has taken over.
 
+mod back;
+
 use std::io::{self, Error};
 use std::net::Shutdown;
 use std::os::fd::RawFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use netvm_net::{Address, Stream};
 use parking_lot::Mutex;
 use zerocopy::IntoBytes;
 
-use crate::greeting::{First, Hello, Nonce};
+use crate::greeting::{End, First, Hello, Nonce};
 use crate::process::process;
 use crate::reading::{self, Reading};
 use crate::real;
@@ -32,17 +34,20 @@ pub(crate) enum Phase {
     Opening,
     /// It has a stream.
     Moved,
-    /// It has moved in the process that this one was forked from.
+    /// It goes back to TCP: what is written goes there, and what came by the stream is read first.
+    Returning,
+    /// The process that this one was forked from has it.
     Lost,
 }
 
 impl Phase {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Plain,
         Self::Accepted,
         Self::Greeting,
         Self::Opening,
         Self::Moved,
+        Self::Returning,
         Self::Lost,
     ];
 }
@@ -59,28 +64,36 @@ struct Before {
     opening: Option<Stream>,
     /// A stream that takes over, and how many bytes come before it.
     arrived: Option<(Stream, u64)>,
+    /// The other end's network, once the connection has moved.
+    peer: Option<Address>,
+    /// The parent was asked for the connection.
+    asked: bool,
 }
 
 /// A connection.
 pub(crate) struct Socket {
+    me: Weak<Self>,
+    end: End,
     phase: AtomicU8,
     nonblocking: AtomicBool,
     before: Mutex<Before>,
+    /// The other end goes back to TCP, and waits for an answer.
+    asking: Mutex<Option<back::Talk>>,
+    is_asking: AtomicBool,
     reading: Mutex<Reading>,
     writing: Mutex<Writing>,
     watchers: Arc<Watchers>,
     /// Tells the watchers.
     waker: Waker,
-    /// Descriptors that name it.
+    /// Descriptors that name it, here and in children that may ask for it.
     names: AtomicUsize,
 }
 
 /// So often a stream is tried.
 const TRIES: u32 = 3;
 
-/// What a call on a connection fails with that is the parent's.
+/// What a call on a connection fails with that the parent has kept.
 fn lost() -> Error {
-    process().network.tell_lost();
     Error::from_raw_os_error(libc::ECONNRESET)
 }
 
@@ -123,23 +136,27 @@ const HUP: u32 = libc::EPOLLHUP as u32;
 const RDHUP: u32 = libc::EPOLLRDHUP as u32;
 
 impl Socket {
-    fn new(phase: Phase, nonblocking: bool) -> Self {
+    fn new(end: End, phase: Phase, nonblocking: bool) -> Arc<Self> {
         let watchers = Arc::new(Watchers::default());
-        Self {
+        Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            end,
             phase: AtomicU8::new(phase as u8),
             nonblocking: AtomicBool::new(nonblocking),
             before: Mutex::default(),
+            asking: Mutex::default(),
+            is_asking: AtomicBool::new(false),
             reading: Mutex::new(Reading::new()),
             writing: Mutex::new(Writing::new()),
             waker: Waker::from(Arc::clone(&watchers)),
             watchers,
             names: AtomicUsize::new(0),
-        }
+        })
     }
 
     /// One that a listener with the library has accepted.
-    pub(crate) fn accepted(nonblocking: bool) -> Self {
-        Self::new(Phase::Accepted, nonblocking)
+    pub(crate) fn accepted(nonblocking: bool) -> Arc<Self> {
+        Self::new(End::Accepted, Phase::Accepted, nonblocking)
     }
 
     /// One that was connected, or is being, to a listener with the library. Nothing: it stays with TCP.
@@ -147,32 +164,16 @@ impl Socket {
         let address = process().network.address()?;
         let mut nonce = Nonce::default();
         rustix::rand::getrandom(&mut nonce[..], rustix::rand::GetRandomFlags::empty()).ok()?;
-        let socket = Self::new(Phase::Greeting, nonblocking);
+        let socket = Self::new(End::Connected, Phase::Greeting, nonblocking);
         *socket.before.lock() = Before {
             nonce,
             hello: Some(Hello::new(address, nonce)),
             ..Before::default()
         };
-        let socket = Arc::new(socket);
-        process().network.expect(nonce, &socket);
+        process()
+            .network
+            .know((nonce, socket.end), Weak::clone(&socket.me));
         Some(socket)
-    }
-
-    /// What becomes of it in a child of `fork`. Nothing: it stays with TCP. No lock is waited for: a thread may have it that the child
-    /// does not have.
-    pub(crate) fn in_child(&self) -> Option<Self> {
-        let phase = match self.phase() {
-            Phase::Plain => return None,
-            Phase::Accepted if self.before.try_lock().is_some() && self.writing.try_lock().is_some() => {
-                Phase::Accepted
-            }
-            _ => Phase::Lost,
-        };
-        let child = Self::new(phase, self.is_nonblocking());
-        if let Some(writing) = self.writing.try_lock() {
-            *child.writing.lock() = writing.in_child();
-        }
-        Some(child)
     }
 
     fn phase(&self) -> Phase {
@@ -208,6 +209,11 @@ impl Socket {
         self.phase() == Phase::Moved
     }
 
+    /// Whether what can be read is not only what the kernel says.
+    pub(crate) fn brings_more(&self) -> bool {
+        matches!(self.phase(), Phase::Moved | Phase::Returning)
+    }
+
     /// Whether something may still come over TCP, or go.
     pub(crate) fn awaits_tcp(&self) -> bool {
         match self.phase() {
@@ -221,7 +227,10 @@ impl Socket {
     pub(crate) fn advance(&self, fd: RawFd) -> Phase {
         let phase = self.phase();
         match phase {
-            Phase::Plain | Phase::Moved | Phase::Lost => phase,
+            Phase::Plain => phase,
+            Phase::Moved if !self.is_asking.load(Ordering::Acquire) => phase,
+            Phase::Moved | Phase::Returning => self.go_on_back(fd),
+            Phase::Lost => self.ask_parent(fd),
             Phase::Accepted | Phase::Greeting | Phase::Opening => {
                 let mut before = self.before.lock();
                 match self.phase() {
@@ -252,6 +261,7 @@ impl Socket {
                 // It is there: it was looked at.
                 let _ = reading::from_tcp(fd, &mut first, 0);
                 before.nonce = nonce;
+                process().network.know((nonce, self.end), Weak::clone(&self.me));
                 self.begin(address, before);
             }
         }
@@ -277,7 +287,7 @@ impl Socket {
 
     fn greet(&self, before: &mut Before) {
         if let Some((stream, bytes)) = before.arrived.take() {
-            self.move_to(stream, before.nonce, Some(bytes));
+            self.move_to(stream, before, Some(bytes));
         }
     }
 
@@ -314,7 +324,7 @@ impl Socket {
             Poll::Pending => {}
             Poll::Ready(Ok(())) => {
                 if let Some(stream) = before.opening.take() {
-                    self.move_to(stream, before.nonce, None);
+                    self.move_to(stream, before, None);
                 }
             }
             Poll::Ready(Err(why)) => {
@@ -331,10 +341,11 @@ impl Socket {
         }
     }
 
-    fn move_to(&self, stream: Stream, nonce: Nonce, bytes: Option<u64>) {
+    fn move_to(&self, stream: Stream, before: &mut Before, bytes: Option<u64>) {
+        before.peer = Some(stream.peer_address());
         let (reader, writer) = stream.split();
         // Between the two what is read still comes over TCP, which has all that was sent there.
-        self.writing.lock().move_to(writer, nonce);
+        self.writing.lock().move_to(writer, before.nonce);
         self.reading.lock().move_to(reader, bytes);
         self.set_phase(Phase::Moved);
         process().network.count_moved();
@@ -342,11 +353,18 @@ impl Socket {
         self.watchers.tell();
     }
 
-    /// A stream takes over, as soon as the program calls. Called on any thread.
-    pub(crate) fn arrive(&self, stream: Stream, bytes: u64) {
-        // Its thread may be looking at it: then this one waits for some instructions.
-        self.before.lock().arrived = Some((stream, bytes));
+    /// A stream takes over, as soon as the program calls. One that is not awaited comes back. Called on any thread.
+    pub(crate) fn arrive(&self, stream: Stream, bytes: u64) -> Option<Stream> {
+        {
+            // Its thread may be looking at it: then this one waits for some instructions.
+            let mut before = self.before.lock();
+            if self.phase() != Phase::Greeting || before.arrived.is_some() {
+                return Some(stream);
+            }
+            before.arrived = Some((stream, bytes));
+        }
         self.watchers.tell();
+        None
     }
 
     /// Reads what has come; nothing: no more comes.
@@ -382,7 +400,7 @@ impl Socket {
 
     /// A set that tells of changes only, and not of what there is, has to hear of what comes next, also where not all was read.
     fn look_on(&self, read: &Poll<io::Result<usize>>) {
-        if !matches!(read, Poll::Ready(Ok(count)) if *count > 0) || !self.has_moved() {
+        if !matches!(read, Poll::Ready(Ok(count)) if *count > 0) || !self.brings_more() {
             return;
         }
         for interest in self.watchers.interests() {
@@ -406,6 +424,7 @@ impl Socket {
         match self.advance(fd) {
             Phase::Lost => IN | OUT | ERR | HUP,
             Phase::Moved => self.stream_events(fd, wanted),
+            Phase::Returning => self.returning_events(fd, wanted),
             Phase::Accepted => tcp_events(fd, wanted & OUT),
             Phase::Plain | Phase::Greeting | Phase::Opening => tcp_events(fd, wanted & (IN | OUT | RDHUP)),
         }
@@ -431,6 +450,25 @@ impl Socket {
         events & (wanted | ERR | HUP)
     }
 
+    fn returning_events(&self, fd: RawFd, wanted: u32) -> u32 {
+        let mut reading = self.reading.lock();
+        let mut events = match reading.readable(fd, &self.context()) {
+            Poll::Pending => 0,
+            Poll::Ready(Ok(0)) => IN | RDHUP,
+            Poll::Ready(Ok(_)) => IN,
+            Poll::Ready(Err(_)) => IN | RDHUP | ERR | HUP,
+        };
+        // It is TCP's turn when nothing else comes before.
+        let by_tcp = if reading.is_turn_of_tcp(&self.context()) {
+            IN | OUT | RDHUP
+        } else {
+            OUT
+        };
+        drop(reading);
+        events |= tcp_events(fd, wanted & by_tcp);
+        events & (wanted | ERR | HUP)
+    }
+
     /// Closes a direction of the stream, or of both. `false`: TCP is to do that.
     pub(crate) fn shutdown(&self, fd: RawFd, how: Shutdown) -> bool {
         self.advance(fd);
@@ -449,12 +487,12 @@ impl Socket {
         moved
     }
 
-    /// A descriptor names it.
+    /// A descriptor names it, or a child has one that does.
     pub(crate) fn add_name(&self) {
         self.names.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A descriptor names it no longer. Tells whether none does.
+    /// One fewer does. Tells whether it was the last.
     pub(crate) fn remove_name(&self) -> bool {
         self.names.fetch_sub(1, Ordering::AcqRel) == 1
     }
@@ -474,8 +512,12 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if self.phase() == Phase::Greeting {
-            process().network.forget(&self.before.get_mut().nonce);
+        let is_lost = self.phase() == Phase::Lost;
+        let Before { nonce, asked, .. } = self.before.get_mut();
+        if is_lost && !*asked {
+            process().parent.let_go(nonce);
+        } else if *nonce != Nonce::default() {
+            process().network.forget(&(*nonce, self.end));
         }
     }
 }

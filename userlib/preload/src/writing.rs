@@ -1,8 +1,8 @@
-//! What a connection sends: over TCP, and from then on by its stream.
+//! What a connection sends: over TCP, from then on by its stream, and over TCP again if it goes back.
 
 use std::io::{self, Error};
 use std::os::fd::RawFd;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use netvm_net::Writer;
 use zerocopy::IntoBytes;
@@ -12,9 +12,13 @@ use crate::{errno, real};
 
 /// The writing half.
 pub(crate) struct Writing {
-    /// Bytes of the program that went over TCP.
+    /// Bytes of the program that went over TCP before the stream.
     sent: u64,
     stream: Option<To>,
+    /// Bytes of the program that went by the stream.
+    by_stream: u64,
+    /// The stream of a connection that has gone back. Its end would be the connection's for an other end that does not know of that.
+    left: Option<Writer>,
     shut: bool,
 }
 
@@ -43,6 +47,8 @@ impl Writing {
         Self {
             sent: 0,
             stream: None,
+            by_stream: 0,
+            left: None,
             shut: false,
         }
     }
@@ -67,6 +73,8 @@ impl Writing {
         Self {
             sent: self.sent,
             stream: None,
+            by_stream: 0,
+            left: None,
             shut: self.shut,
         }
     }
@@ -95,10 +103,34 @@ impl Writing {
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Pending => return Poll::Pending,
         }
-        match &mut stream.half {
-            Some(half) => half.poll_write(context, bytes),
-            None => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+        let Some(half) = &mut stream.half else {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        };
+        let sent = half.poll_write(context, bytes);
+        if let Poll::Ready(Ok(count)) = sent {
+            self.by_stream += count as u64;
         }
+        sent
+    }
+
+    /// What is written from now on goes over TCP again. How many bytes have gone by the stream.
+    pub(crate) fn go_back(&mut self, fd: RawFd, context: &Context<'_>) -> Poll<io::Result<u64>> {
+        if let Some(stream) = &mut self.stream {
+            // The other end has to know what came before.
+            ready!(stream.say(context))?;
+            self.left = stream.half.take();
+            self.stream = None;
+            if self.shut {
+                // SAFETY: it takes numbers.
+                unsafe { real::shutdown(fd, libc::SHUT_WR) };
+            }
+        }
+        Poll::Ready(Ok(self.by_stream))
+    }
+
+    /// The other end knows that the connection has gone back.
+    pub(crate) fn let_go(&mut self) {
+        self.left = None;
     }
 
     /// Whether the stream takes bytes. Nothing if the connection has not moved.

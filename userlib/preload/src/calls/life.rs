@@ -173,7 +173,7 @@ pub(crate) fn inherit() {
             let Ok(place) = std::fs::metadata(format!("/proc/self/fd/{fd}")) else {
                 continue;
             };
-            let new = || Arc::new(Socket::accepted(is_nonblocking(fd)));
+            let new = || Socket::accepted(is_nonblocking(fd));
             let socket = known.entry(place.ino()).or_insert_with(new);
             process::enter(fd, Entry::Socket(Arc::clone(socket)));
         }
@@ -205,13 +205,14 @@ pub(crate) unsafe extern "C" fn accept4(
     let accepted = unsafe { real::accept4(fd, from, len, flags) };
     if accepted >= 0 && process::is_listener(fd) {
         let socket = Socket::accepted(flags & libc::SOCK_NONBLOCK != 0);
-        process::enter(accepted, Entry::Socket(Arc::new(socket)));
+        process::enter(accepted, Entry::Socket(socket));
     }
     accepted
 }
 
 /// The library lets go of a descriptor that is about to be closed.
 fn let_go(fd: RawFd) {
+    process::process().parent.forget(fd);
     if let Some(Entry::Socket(socket)) = process::leave(fd) {
         epoll::closed(fd, &socket);
         if socket.remove_name() {

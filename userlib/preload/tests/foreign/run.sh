@@ -127,6 +127,45 @@ done
 cmp asked.plain asked.moved
 have_moved 3 asked.moved.err
 
+# ---- rsync: a client and a server that fork when they have spoken, and go on with one connection in both processes ----
+
+port=$((port + 1))
+cat > rsync.conf <<END
+port = $port
+address = 127.0.0.1
+use chroot = false
+$([ "$(id -u)" != 0 ] || echo "uid = root")
+[from]
+path = $folder/tree
+[to]
+path = $folder/sent
+read only = false
+END
+mkdir -p tree/below
+for number in $(seq 300); do head -c $((number * 997)) /dev/urandom > tree/below/$number; done
+cp files/8000000 tree
+# With the library at both ends, and at one of them.
+for part in "$preloaded $preloaded" "A=A $preloaded" "$preloaded A=A"; do
+    read -r server client <<< "$part"
+    env "$server" rsync --daemon --no-detach --config=rsync.conf > rsync.out 2>> rsync.server.err &
+    daemon=$!
+    until_it_works rsync rsync://127.0.0.1:$port/
+    for turn in 1 2 3; do
+        rm -rf got sent
+        mkdir got sent
+        env "$client" timeout 60 rsync -a rsync://127.0.0.1:$port/from/ got/ 2>> rsync.err || fail "rsync cannot receive: $part, $turn"
+        diff -r tree got > diff.out || fail "rsync has received something else: $part, $turn"
+        env "$client" timeout 60 rsync -a tree/ rsync://127.0.0.1:$port/to/ 2>> rsync.err || fail "rsync cannot send: $part, $turn"
+        diff -r tree sent > diff.out || fail "rsync has sent something else: $part, $turn"
+    done
+    kill $daemon
+    wait $daemon || true
+done
+rm -rf tree got sent
+have_moved 6 rsync.err
+returned=$(grep -c "goes back to TCP" rsync.err || true)
+[ "$returned" -ge 6 ] || fail "$returned connections of rsync have gone back to TCP, and 6 should"
+
 # ---- iperf3: threads' worth of bytes both ways ----
 
 port=$((port + 1))

@@ -43,6 +43,10 @@ impl Drop for Program {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            let rest: Vec<String> = self.said.try_iter().collect();
+            eprintln!("it has said:\n{}{}", self.last, rest.join("\n"));
+        }
     }
 }
 
@@ -165,12 +169,21 @@ fn plays_its_part() {
         Ok("asks and closes") => asks_and_closes(),
         Ok("forks") => forks::first(),
         Ok("forks later") => forks::later(),
+        Ok("forks in halves") => forks::halves(),
+        Ok("forks twice") => forks::grandchild(),
+        Ok("forks, and ends") => forks::orphan(),
+        Ok("forks, and both close") => forks::closes(),
+        Ok("forks, and is left") => forks::is_left(),
+        Ok("forks and hands over") => forks::hands_over(),
         Ok("execs") => execs(),
         Ok("spawns beside") => spawns_beside(),
-        Ok("epoll") => epoll_server(&listener(), 0),
-        Ok("epoll, nanoseconds") => epoll_server(&listener(), NANOSECONDS),
-        Ok("epoll, edges") => epoll_server(&listener(), libc::EPOLLET),
-        Ok("epoll, once") => epoll_server(&listener(), libc::EPOLLONESHOT),
+        Ok("epoll") => epoll_server(&listener(), 0, 40),
+        Ok("epoll, nanoseconds") => epoll_server(&listener(), NANOSECONDS, 40),
+        Ok("epoll, edges") => epoll_server(&listener(), libc::EPOLLET, 40),
+        Ok("epoll, once") => epoll_server(&listener(), libc::EPOLLONESHOT, 40),
+        Ok("epoll for one") => epoll_server(&listener(), 0, 1),
+        Ok("epoll for one, edges") => epoll_server(&listener(), libc::EPOLLET, 1),
+        Ok("epoll for one, once") => epoll_server(&listener(), libc::EPOLLONESHOT, 1),
         Ok("many") => many(),
         Ok("options") => options(),
         Ok("selects") => selects(),
@@ -444,8 +457,19 @@ unsafe extern "C" {
     ) -> i32;
 }
 
-/// Serves 40 connections by one set of `epoll`, with or without edges.
-fn epoll_server(listener: &TcpListener, flags: i32) {
+/// Writes to a stream that does not block.
+fn write_when_there_is_room(stream: &mut TcpStream, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        match stream.write(bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => std::thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Serves so many connections by one set of `epoll`, with or without edges.
+fn epoll_server(listener: &TcpListener, flags: i32, connections: u32) {
     let is_fine = flags & NANOSECONDS != 0;
     let flags = flags & !NANOSECONDS;
     // SAFETY: no memory is touched.
@@ -454,7 +478,7 @@ fn epoll_server(listener: &TcpListener, flags: i32) {
     let mut streams = std::collections::HashMap::new();
     let mut ended = 0;
     ctl(set, libc::EPOLL_CTL_ADD, listener.as_raw_fd(), libc::EPOLLIN);
-    while ended < 40 {
+    while ended < connections {
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; 8];
         // SAFETY: there is room for eight.
         let count = unsafe {
@@ -483,7 +507,7 @@ fn epoll_server(listener: &TcpListener, flags: i32) {
                 let stream = streams.get_mut(&fd).unwrap();
                 match stream.read(&mut bytes) {
                     Ok(0) => break true,
-                    Ok(count) => stream.write_all(&bytes[..count]).unwrap(),
+                    Ok(count) => write_when_there_is_room(stream, &bytes[..count]),
                     Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break false,
                     Err(error) => panic!("{error}"),
                 }
@@ -615,7 +639,11 @@ fn dies() {
     let mut bytes = [0; 1];
     loop {
         stream.read_exact(&mut bytes).unwrap();
-        if bytes == *b"!" {
+        if bytes == *b"?" {
+            // It makes no call while others wait for one.
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        if bytes == *b"!" || bytes == *b"?" {
             break;
         }
         stream.write_all(&bytes).unwrap();
@@ -627,8 +655,12 @@ fn dies() {
 fn is_left() {
     let mut stream = connect();
     stream.write_all(b"!").unwrap();
+    reads_an_end(&mut stream);
+}
+
+/// As TCP: an end or a reset, and soon.
+fn reads_an_end(stream: &mut TcpStream) {
     let began = Instant::now();
-    // As TCP: an end or a reset.
     let end = stream.read(&mut [0]);
     assert!(
         matches!(&end, Ok(0)) || end.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset)
