@@ -362,12 +362,12 @@ fn at_exit() {
     REGISTERED.call_once(|| {
         // SAFETY: the function may be called at any time, and this library is never unloaded. Without memory for it an exit is as
         // sudden as a signal.
-        let _ = unsafe { libc::atexit(leave) };
+        let _ = unsafe { libc::atexit(crate::calls::end) };
     });
 }
 
 /// The process ends.
-pub(crate) extern "C" fn leave() {
+pub(crate) fn leave() {
     let process = process();
     let Some(open) = process.network.known() else {
         return;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use libc::{sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 
+use super::streams;
 use crate::process::{self, Entry};
 use crate::socket::Socket;
 use crate::{directory, epoll, errno, network, real};
@@ -121,10 +122,19 @@ fn greet(fd: RawFd, to: SocketAddr) {
         return;
     }
     if let Some(socket) = Socket::greeting(is_nonblocking(fd))
-        && process::enter(fd, Entry::Socket(Arc::clone(&socket)))
+        && enter(fd, &socket)
     {
         epoll::adopt(fd, &socket);
     }
+}
+
+/// From now on a descriptor is this connection. `false`: there are too many.
+fn enter(fd: RawFd, socket: &Arc<Socket>) -> bool {
+    let entered = process::enter(fd, Entry::Socket(Arc::clone(socket)));
+    if entered {
+        streams::stand_in(fd);
+    }
+    entered
 }
 
 /// The C library's `listen`.
@@ -175,7 +185,7 @@ pub(crate) fn inherit() {
             };
             let new = || Socket::accepted(is_nonblocking(fd));
             let socket = known.entry(place.ino()).or_insert_with(new);
-            process::enter(fd, Entry::Socket(Arc::clone(socket)));
+            enter(fd, socket);
         }
     }
 }
@@ -205,7 +215,7 @@ pub(crate) unsafe extern "C" fn accept4(
     let accepted = unsafe { real::accept4(fd, from, len, flags) };
     if accepted >= 0 && process::is_listener(fd) {
         let socket = Socket::accepted(flags & libc::SOCK_NONBLOCK != 0);
-        process::enter(accepted, Entry::Socket(socket));
+        enter(accepted, &socket);
     }
     accepted
 }
@@ -262,11 +272,22 @@ const CLOSE_RANGE_CLOEXEC: c_int = 1 << 2;
 /// A descriptor has become a second name of another one.
 fn copied(from: RawFd, to: RawFd) {
     match process::entry(from) {
+        Some(Entry::Socket(socket)) if to >= 0 => {
+            enter(to, &socket);
+        }
         Some(entry) if to >= 0 => {
             process::enter(to, entry);
         }
         _ => {}
     }
+}
+
+/// A descriptor is about to become a second name of another one.
+fn replaced(from: RawFd, to: RawFd) {
+    if process::socket(from).is_some() {
+        streams::flush(to);
+    }
+    let_go(to);
 }
 
 /// The C library's `dup`.
@@ -288,7 +309,7 @@ pub(crate) unsafe extern "C" fn dup(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
     if fd != to {
-        let_go(to);
+        replaced(fd, to);
     }
     // SAFETY: the caller's.
     let to = unsafe { real::dup2(fd, to) };
@@ -305,7 +326,7 @@ pub(crate) unsafe extern "C" fn dup2(fd: c_int, to: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     if fd != to {
-        let_go(to);
+        replaced(fd, to);
     }
     // SAFETY: the caller's.
     let to = unsafe { real::dup3(fd, to, flags) };

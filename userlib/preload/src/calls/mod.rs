@@ -12,6 +12,12 @@ extern "C" fn begin() {
     life::inherit();
 }
 
+/// Runs when the process ends in an orderly way.
+pub(crate) extern "C" fn end() {
+    streams::flush_all();
+    crate::network::leave();
+}
+
 /// What the loader calls when it has loaded the library.
 #[used]
 #[unsafe(link_section = ".init_array")]

@@ -4,7 +4,8 @@
 //! made with functions of its own (`fopencookie`), which are this library's. The C library knows no descriptor of such a stream, so
 //! `fileno` is answered from here.
 //!
-//! A stream that has a descriptor from the start (`stdout`) stays the C library's, also where a socket is put there later.
+//! The standard streams are the C library's, which has them from the start. Where a connection gets one's number (`dup2`, or before an
+//! `exec`) the program's variable is made to name a stream of this library's, which reads and writes whatever has the number.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 use libc::{FILE, off64_t, size_t, ssize_t};
 
 use super::{bytes, life};
-use crate::errno::{self, fail};
+use crate::errno;
 use crate::process;
 use crate::real;
 
@@ -116,8 +117,18 @@ unsafe extern "C" fn write(cookie: *mut c_void, from: *const c_char, len: size_t
     done as ssize_t
 }
 
-unsafe extern "C" fn seek(_: *mut c_void, _: *mut off64_t, _: c_int) -> c_int {
-    fail(libc::ESPIPE)
+/// A socket has no places, but a standard stream may have another file later.
+unsafe extern "C" fn seek(cookie: *mut c_void, at: *mut off64_t, from: c_int) -> c_int {
+    // SAFETY: the C library gives the stream's cookie, and a place.
+    unsafe {
+        match libc::lseek64(Stream::of(cookie).fd(), at.read(), from) {
+            -1 => -1,
+            place => {
+                at.write(place);
+                0
+            }
+        }
+    }
 }
 
 unsafe extern "C" fn close(cookie: *mut c_void) -> c_int {
@@ -138,18 +149,11 @@ fn is_tcp(fd: RawFd) -> bool {
     process::socket(fd).is_some() || option(libc::SO_PROTOCOL) == Some(libc::IPPROTO_TCP)
 }
 
-/// The C library's `fdopen`.
+/// A stream with this library's functions. Null: as `fdopen` says.
 ///
 /// # Safety
-/// As that.
-#[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
-    let before = errno::last();
-    if !is_tcp(fd) {
-        errno::set(before);
-        // SAFETY: the caller's.
-        return unsafe { real::fdopen(fd, mode) };
-    }
+/// The mode is one of `fdopen`'s.
+unsafe fn open(fd: RawFd, mode: *const c_char) -> *mut FILE {
     let stream = Stream::open(fd);
     let functions = Functions {
         read,
@@ -162,10 +166,111 @@ pub(crate) unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut F
     if file.is_null() {
         stream.close();
     } else {
-        errno::set(before);
         stream.file.store(file, Ordering::Release);
     }
     file
+}
+
+/// The C library's `fdopen`.
+///
+/// # Safety
+/// As that.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+    let before = errno::last();
+    let is_tcp = is_tcp(fd);
+    errno::set(before);
+    match is_tcp {
+        // SAFETY: the caller's.
+        true => unsafe { open(fd, mode) },
+        // SAFETY: the caller's.
+        false => unsafe { real::fdopen(fd, mode) },
+    }
+}
+
+/// The program's variables of these names.
+#[allow(non_upper_case_globals, reason = "the C library's names")]
+mod standard {
+    use libc::FILE;
+
+    unsafe extern "C" {
+        pub(super) static mut stdin: *mut FILE;
+        pub(super) static mut stdout: *mut FILE;
+        pub(super) static mut stderr: *mut FILE;
+    }
+}
+
+/// The variable of the standard stream that has this descriptor.
+fn variable(fd: RawFd) -> Option<*mut *mut FILE> {
+    match fd {
+        libc::STDIN_FILENO => Some(&raw mut standard::stdin),
+        libc::STDOUT_FILENO => Some(&raw mut standard::stdout),
+        libc::STDERR_FILENO => Some(&raw mut standard::stderr),
+        _ => None,
+    }
+}
+
+/// A connection is about to have this descriptor: what the program has printed there goes to where it was to go.
+pub(crate) fn flush(fd: RawFd) {
+    if fd != libc::STDIN_FILENO
+        && let Some(variable) = variable(fd)
+    {
+        // SAFETY: the C library's variable, which names a stream or nothing. An error is the program's to find.
+        unsafe {
+            let file = variable.read();
+            if !file.is_null() {
+                libc::fflush(file);
+            }
+        }
+    }
+}
+
+/// A connection has this descriptor. If it is a standard stream's, that is one of this library's from now on.
+pub(crate) fn stand_in(fd: RawFd) {
+    let Some(variable) = variable(fd) else {
+        return;
+    };
+    // SAFETY: the C library's variable, which names a stream or nothing.
+    let old = unsafe { variable.read() };
+    // SAFETY: it is a stream.
+    let is_the_kernels = !old.is_null() && unsafe { real::fileno(old) } == fd;
+    if !is_the_kernels {
+        return;
+    }
+    let mode = match fd {
+        libc::STDIN_FILENO => c"r",
+        _ => c"w",
+    };
+    // SAFETY: it is a mode.
+    let file = unsafe { open(fd, mode.as_ptr()) };
+    if file.is_null() {
+        return;
+    }
+    // SAFETY: the stream is new, and the program finds it where it looks for the old one, which stays as it is.
+    unsafe {
+        if fd == libc::STDERR_FILENO {
+            libc::setvbuf(file, ptr::null_mut(), libc::_IONBF, 0);
+        }
+        variable.write(file);
+    }
+}
+
+unsafe extern "C" {
+    fn __fpending(file: *mut FILE) -> size_t;
+    fn fflush_unlocked(file: *mut FILE) -> c_int;
+}
+
+/// The process ends: what was printed leaves. The C library does that later, when connections have ended.
+pub(super) fn flush_all() {
+    for stream in all().filter(|stream| stream.is_open.load(Ordering::Acquire)) {
+        let file = stream.file.load(Ordering::Acquire);
+        // SAFETY: it is a stream. As the C library at the end of a process, it waits for no thread that may have it.
+        unsafe {
+            if !file.is_null() && __fpending(file) > 0 {
+                fflush_unlocked(file);
+            }
+        }
+    }
 }
 
 /// The descriptor of a stream, as `real` tells it, or of one of this library's.

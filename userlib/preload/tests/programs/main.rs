@@ -94,6 +94,15 @@ impl Program {
         }
     }
 
+    /// Waits until it has printed this.
+    fn wait_for_output(&mut self, words: &str) {
+        let mut line = String::new();
+        while !line.contains(words) {
+            line.clear();
+            assert!(self.out.read_line(&mut line).unwrap() > 0, "not '{words}'");
+        }
+    }
+
     fn hear(&mut self, line: String) {
         self.moved += u64::from(line.ends_with("a connection has moved"));
         self.last.push_str(&line);
@@ -190,6 +199,14 @@ fn plays_its_part() {
         Ok("messages") => messages::ask(),
         Ok("streams serve") => streams::serve(),
         Ok("streams ask") => streams::ask(),
+        Ok("is sed") => streams::serve_by_sed(&[]),
+        Ok("is sed, unbuffered") => streams::serve_by_sed(&["-u"]),
+        Ok("asks sed") => streams::ask_sed(),
+        Ok("tells sed") => streams::tell_sed(BufReader::new(connect_now())),
+        Ok("says last words") => streams::last_words(),
+        Ok("reads last words") => streams::reads_last_words(),
+        Ok("is redirected") => streams::redirected(),
+        Ok("reads what is redirected") => streams::reads_redirected(),
         Ok("dies") => dies(),
         Ok("is left") => is_left(),
         _ => {}

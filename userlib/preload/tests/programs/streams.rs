@@ -1,11 +1,13 @@
 //! Streams of C on sockets, as `fdopen` makes them, and prints to a descriptor.
 
 use std::ffi::{CStr, CString, c_char, c_int};
-use std::io::Write;
-use std::os::fd::{IntoRawFd, RawFd};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 
-use super::{both, connect_now, goes_on, listener};
+use super::{Program, both, connect, connect_now, goes_on, listener};
 
 unsafe extern "C" {
     fn dprintf(fd: c_int, format: *const c_char, ...) -> c_int;
@@ -113,4 +115,124 @@ fn streams_of_c_read_and_write_what_has_moved() {
     both(("streams serve", true), ("streams ask", true), 1);
     both(("streams serve", false), ("streams ask", true), 0);
     both(("streams serve", true), ("streams ask", false), 0);
+}
+
+/// Starts a program whose standard streams are a connection, as `inetd` does.
+pub(crate) fn serve_by_sed(options: &[&str]) {
+    let listener = listener();
+    let (stream, _) = listener.accept().unwrap();
+    let output = OwnedFd::from(stream);
+    let input = output.try_clone().unwrap();
+    let mut sed = Command::new("sed");
+    let sed = sed.args(options).arg("s/^/said: /").stdin(input).stdout(output);
+    let mut sed = sed.spawn().unwrap();
+    assert!(sed.wait().unwrap().success());
+}
+
+/// Asks line by line, and then for many lines at once.
+pub(crate) fn ask_sed() {
+    let mut stream = BufReader::new(connect_now());
+    while !goes_on() {
+        stream.get_mut().write_all(b"a question\n").unwrap();
+        let mut answer = String::new();
+        stream.read_line(&mut answer).unwrap();
+        assert_eq!(answer, "said: a question\n");
+    }
+    tell_sed(stream);
+}
+
+/// Has its answers when it has said all.
+pub(crate) fn tell_sed(mut stream: BufReader<TcpStream>) {
+    let lines: Vec<String> = (0..5000).map(|number| format!("line {number}\n")).collect();
+    stream.get_mut().write_all(lines.concat().as_bytes()).unwrap();
+    stream.get_mut().shutdown(Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let expected: String = lines.iter().map(|line| format!("said: {line}")).collect();
+    assert!(answer == expected, "{} of {} bytes", answer.len(), expected.len());
+}
+
+#[test]
+fn a_program_has_a_connection_as_its_standard_streams() {
+    both(("is sed, unbuffered", true), ("asks sed", true), 1);
+    both(("is sed, unbuffered", true), ("asks sed", false), 0);
+    // Its output leaves when it ends.
+    for client in [true, false] {
+        let mut server = Program::start("is sed", true, None);
+        let mut client = Program::start("tells sed", client, Some(server.address()));
+        client.go_on();
+        client.end();
+        server.end();
+    }
+}
+
+/// Has a connection as its standard output and input for a while.
+pub(crate) fn redirected() {
+    let listener = listener();
+    let (mut stream, _) = listener.accept().unwrap();
+    echo_until_asked(&mut stream);
+    let fd = stream.as_raw_fd();
+    // SAFETY: the descriptors are open, and the strings are of C.
+    unsafe {
+        libc::printf(c"this is the program's own output ".as_ptr());
+        let before = libc::dup(1);
+        assert_eq!(libc::dup2(fd, 1), 1);
+        libc::printf(c"%d lines\n".as_ptr(), 2);
+        libc::puts(c"the second one".as_ptr());
+        libc::fflush(std::ptr::null_mut());
+        assert_eq!(libc::dup2(before, 1), 1);
+        libc::puts(c"and this is so again".as_ptr());
+        libc::fflush(std::ptr::null_mut());
+    }
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+}
+
+fn echo_until_asked(stream: &mut TcpStream) {
+    let mut bytes = [0];
+    while stream.read(&mut bytes).unwrap() == 1 && bytes != *b"!" {
+        stream.write_all(&bytes).unwrap();
+    }
+}
+
+/// Ends with words in a stream that nothing has flushed.
+pub(crate) fn last_words() {
+    let listener = listener();
+    let (mut stream, _) = listener.accept().unwrap();
+    echo_until_asked(&mut stream);
+    let file = open(stream.into_raw_fd(), c"w");
+    // SAFETY: it is open, and a string of C.
+    unsafe { libc::fputs(c"last words".as_ptr(), file) };
+}
+
+pub(crate) fn reads_last_words() {
+    let mut stream = connect();
+    stream.write_all(b"!").unwrap();
+    let mut words = String::new();
+    stream.read_to_string(&mut words).unwrap();
+    assert_eq!(words, "last words");
+}
+
+#[test]
+fn a_process_that_ends_has_said_what_it_has_printed() {
+    both(("says last words", true), ("reads last words", true), 1);
+    both(("says last words", true), ("reads last words", false), 0);
+}
+
+pub(crate) fn reads_redirected() {
+    let mut stream = connect();
+    stream.write_all(b"!").unwrap();
+    let mut answer = vec![0; b"2 lines\nthe second one\n".len()];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, b"2 lines\nthe second one\n");
+}
+
+#[test]
+fn the_standard_output_is_a_connection_for_a_while() {
+    let mut server = Program::start("is redirected", true, None);
+    let mut client = Program::start("reads what is redirected", true, Some(server.address()));
+    client.wait_moved(1);
+    server.wait_moved(1);
+    client.go_on();
+    server.wait_for_output("this is the program's own output and this is so again");
+    assert_eq!((client.end(), server.end()), (1, 1));
 }
