@@ -4,7 +4,8 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use super::{Program, SERVER, connect, copy_back, ctl, goes_on, listener, many_small, pattern, reads_an_end};
+use super::sets::ctl;
+use super::{Program, SERVER, connect, copy_back, goes_on, listener, many_small, pattern, reads_an_end};
 
 /// Takes connections and leaves each to a child.
 pub(crate) fn first() {
