@@ -51,29 +51,35 @@ pub(crate) enum Judgement {
 /// Configurations that a search may visit.
 const MOST: usize = 200_000;
 
-/// A set of operations, by index.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Done(Vec<u64>);
+/// A set of operations, by index: all below one, but for some. A history may be long, and few of its operations overlap at a time.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+struct Done {
+    below: usize,
+    /// In order.
+    but: Vec<usize>,
+}
 
 impl Done {
-    fn has(&self, index: usize) -> bool {
-        self.0[index / 64] & (1 << (index % 64)) != 0
-    }
-
     fn with(&self, index: usize) -> Self {
-        let mut with = self.clone();
-        with.0[index / 64] |= 1 << (index % 64);
-        with
+        let mut but = self.but.clone();
+        if index < self.below {
+            but.retain(|&other| other != index);
+        } else {
+            but.extend(self.below..index);
+        }
+        Self {
+            below: self.below.max(index + 1),
+            but,
+        }
     }
 
-    /// An index before which all are in it.
-    fn whole(&self) -> usize {
-        let words = self.0.iter().take_while(|word| **word == u64::MAX).count();
-        words * 64 + self.0.get(words).map_or(0, |word| word.trailing_ones() as usize)
+    /// What is not in it, of so many.
+    fn left(&self, all: usize) -> impl Iterator<Item = usize> {
+        self.but.iter().copied().chain(self.below..all)
     }
 
-    fn len(&self) -> usize {
-        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    const fn len(&self) -> usize {
+        self.below - self.but.len()
     }
 }
 
@@ -81,22 +87,20 @@ impl Done {
 pub(crate) fn judge<O: Object>(initial: O::State, history: &[Operation<O>]) -> Judgement {
     let mut order: Vec<&Operation<O>> = history.iter().collect();
     order.sort_unstable_by_key(|operation| operation.called);
-    let nothing = Done(vec![0; order.len().div_ceil(64)]);
     let mut seen = HashSet::new();
-    let mut stack = vec![(nothing, initial)];
+    let mut stack = vec![(Done::default(), initial)];
     let mut placed = 0;
     while let Some((done, state)) = stack.pop() {
         // By their calls. What returned first of what is left: nothing that was called after it may come before it.
         let mut first = u64::MAX;
         let mut candidates = Vec::new();
-        for (index, operation) in order.iter().enumerate().skip(done.whole()) {
+        for index in done.left(order.len()) {
+            let operation = order[index];
             if operation.called >= first {
                 break;
             }
-            if !done.has(index) {
-                candidates.push((index, operation));
-                first = first.min(operation.returned.as_ref().map_or(u64::MAX, |&(at, _)| at));
-            }
+            candidates.push((index, operation));
+            first = first.min(operation.returned.as_ref().map_or(u64::MAX, |&(at, _)| at));
         }
         if first == u64::MAX {
             return Judgement::Linearizable;
@@ -161,6 +165,22 @@ mod tests {
         };
         let history: Vec<_> = history.iter().map(operation).collect();
         judge(0, &history)
+    }
+
+    #[test]
+    fn a_set_holds_what_was_put_there() {
+        let mut set = Done::default();
+        for (index, left) in [
+            (2, &[0, 1, 3, 4][..]),
+            (0, &[1, 3, 4]),
+            (4, &[1, 3]),
+            (1, &[3]),
+            (3, &[]),
+        ] {
+            set = set.with(index);
+            assert!(set.left(5).eq(left.iter().copied()), "{index}");
+            assert_eq!(set.len(), 5 - left.len());
+        }
     }
 
     #[test]

@@ -5,6 +5,9 @@ use crate::seen::Place;
 use netvm_abi::{Nanos, PortId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+/// So many messages of a direction are remembered at least.
+const KEPT: usize = 4096;
+
 /// A direction between two nodes.
 pub(in crate::check) type Direction = (u16, u16);
 
@@ -168,14 +171,20 @@ impl Lane {
         if self.acked != before {
             self.progress = now;
         }
-        // What is acknowledged and long past is not asked for any more.
-        while self.entries.len() > 4096 && self.entries.front().is_some_and(|e| e.acked && e.ended()) {
+        if self.entries.len() > 2 * KEPT {
+            self.forget_past();
+        }
+    }
+
+    /// What is acknowledged and long past is not asked for any more. It goes in batches: the answers are looked through for each.
+    fn forget_past(&mut self) {
+        while self.entries.len() > KEPT && self.entries.front().is_some_and(|e| e.acked && e.ended()) {
             self.entries.pop_front();
             self.first = self.first.wrapping_add(1);
-            let first = self.first;
-            self.answered
-                .retain(|&(_, seq)| (seq.wrapping_sub(first) as i32) >= 0);
         }
+        let first = self.first;
+        let is_known = |&(_, seq): &(u8, u32)| (seq.wrapping_sub(first) as i32) >= 0;
+        self.answered.retain(is_known);
     }
 
     /// What its sender's card has no acknowledgement for: what is behind a gap counts.
