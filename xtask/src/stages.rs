@@ -406,12 +406,19 @@ fn sim(context: &mut Context<'_>) -> Result<Outcome> {
     let tests = tests_of(context, Pace::SideBySide, suite::SIM)?;
     // What fails names the command that replays it, and the file with its trace. The other seeds run, so one run tells all.
     let fresh = context.seeds.to_string();
-    let mut netvm = cargo(&["run", "--release", "--locked", "--bin", "netvm", "--", "sim"]);
-    netvm.args(["--nodes", "4", "--keep-going", "--seeds", &fresh]);
-    if let Some(first) = seeds_of_the_tree() {
-        netvm.args(["--first-seed", &first.to_string()]);
+    let worlds = |kind: &[&str]| {
+        let mut netvm = cargo(&["run", "--release", "--locked", "--bin", "netvm", "--", "sim"]);
+        netvm.args(["--nodes", "4", "--keep-going"]).args(kind);
+        if let Some(first) = seeds_of_the_tree() {
+            netvm.args(["--first-seed", &first.to_string()]);
+        }
+        netvm
+    };
+    context.exec(&mut worlds(&["--seeds", &fresh]))?;
+    if context.long {
+        // A minute each.
+        context.exec(&mut worlds(&["--far", "--seeds", "12"]))?;
     }
-    context.exec(&mut netvm)?;
     // Very many nodes, whose links share windows. The most that there can be take 12 GB.
     let nodes = if context.long { "4096" } else { "512" };
     let sparse = ["sim", "--sparse", "--seeds", "1", "--nodes", nodes];

@@ -69,9 +69,13 @@ impl Config {
         } else {
             format!(" --messages {messages}")
         };
-        let sparse = if self.sparse { " --sparse" } else { "" };
+        let kind = match (self.sparse, self.far) {
+            (true, _) => " --sparse",
+            (false, true) => " --far",
+            (false, false) => "",
+        };
         format!(
-            "cargo run --release --bin netvm -- sim --seed {seed} --nodes {nodes}{messages}{sparse} --trace"
+            "cargo run --release --bin netvm -- sim --seed {seed} --nodes {nodes}{messages}{kind} --trace"
         )
     }
 }

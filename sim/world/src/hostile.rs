@@ -183,7 +183,13 @@ pub(crate) fn spoilt_frame(sim: &Sim) {
     let mut bytes = frame.to_vec();
     match sim.below(8) {
         // A greeting of a life that no card has begun.
-        7 => bytes = made_up_greeting(sim, &header).encode().to_vec(),
+        7 => {
+            bytes = made_up_greeting(sim, &header).encode().to_vec();
+            sim.see(Seen::MadeUp {
+                from: header.source,
+                to,
+            });
+        }
         0 => bytes[0] ^= 0xFF,
         1 => bytes[2] = bytes[2].wrapping_add(1),
         2 => bytes[3] = 200,

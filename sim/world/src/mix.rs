@@ -193,7 +193,7 @@ fn write(env: &mut Env, to: NodeId, stripe: u64, verify: bool) {
 
 /// How long an import may take. In the calm that is until a page comes that is slow to come.
 fn patience(env: &Env) -> Timeout {
-    Timeout::After(Duration::from_millis(if env.calm { 20 } else { 2 }))
+    Timeout::After(env.millis(if env.calm { 20 } else { 2 }))
 }
 
 /// A port number of a writer.

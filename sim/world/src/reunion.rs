@@ -75,12 +75,12 @@ impl Apart {
 
 /// A role for each node.
 pub(crate) fn roles(config: &Config) -> (Apart, Vec<Role>) {
-    let patience = Timeout::After(Duration::from_millis(if config.far { 200 } else { 2 }));
     let apart = Apart::of(config);
     let role = |id| {
         let apart = apart.clone();
         let mut role = Role::new("reunion", NodeId(id), move |env| {
             // An error ends this life of it; the role starts over.
+            let patience = Timeout::After(env.millis(2));
             let _ = reunite(&env, &apart, patience);
         });
         // The others of its kind send to it.

@@ -278,6 +278,8 @@ pub(crate) enum Seen {
     Cut { frame: Rc<[u8]> },
     /// A frame came to a card that is not there.
     Lost { from: NodeId, to: NodeId },
+    /// A greeting came of a life that the card of `from` has not begun.
+    MadeUp { from: NodeId, to: NodeId },
     /// The wire lost this frame alone, or spoilt it so that its checksum gave it away.
     FrameLost { frame: Rc<[u8]> },
     /// A card ends the life of a link: what arrives from now on does not count, whenever its store in the status page lands.

@@ -19,6 +19,7 @@ use netvm_abi::{Nanos, NodeId, PortId};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// What the apps of a world are told.
 #[derive(Debug, Default)]
@@ -31,6 +32,8 @@ pub(crate) struct Stage {
     pub(crate) done: AtomicBool,
     /// Whatever the faults have broken is whole again: a life of a role that begins now must end well.
     pub(crate) calm: AtomicBool,
+    /// The nodes are far apart.
+    pub(crate) far: bool,
 }
 
 impl Stage {
@@ -62,9 +65,19 @@ pub(crate) struct Env {
     pub(crate) dice: Dice,
     /// Nothing had a reason to fail any more when this life of the role began.
     pub(crate) calm: bool,
+    /// The nodes are far apart.
+    pub(crate) far: bool,
 }
 
+/// How much longer what is far takes.
+const FAR: u64 = 100;
+
 impl Env {
+    /// So many milliseconds, or a hundred times as many where nodes are far apart.
+    pub(crate) const fn millis(&self, near: u64) -> Duration {
+        Duration::from_millis(near * if self.far { FAR } else { 1 })
+    }
+
     /// Notes an event of this role in the trace.
     pub(crate) fn note(&self, what: &'static str, fields: &[(&'static str, u64)]) {
         if let Some(sim) = self.sim.upgrade() {
@@ -145,6 +158,7 @@ impl Role {
             id: self.node,
             inline: inline.into(),
             calm: stage.is_calm(),
+            far: stage.far,
             stage,
             dice: Dice::new(seed),
         };

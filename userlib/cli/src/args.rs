@@ -395,6 +395,9 @@ pub struct Sim {
     /// hundred; no other fault is thrown. For very many nodes.
     #[arg(long)]
     pub sparse: bool,
+    /// Worlds of nodes that are a hundred times as far apart, 30 us to 1 ms, with the time spans that are shipped. A seed takes minutes.
+    #[arg(long, conflicts_with = "sparse")]
+    pub far: bool,
     /// Messages that each world carries at least.
     #[arg(long, value_name = "COUNT", default_value_t = 10_000,
           value_parser = |text: &str| number::<u64>(text, 1, MAX_MESSAGES))]
@@ -426,7 +429,7 @@ pub struct Points {
     /// Play each body of the conformance suite with one fault at one access to a shared word: a process dies there, a card
     /// hangs, or a node restarts. There is one run for each access that differs and each fault. All of them take hours;
     /// --minutes and --resume divide them. One that hangs is treated like a seed that does.
-    #[arg(long, conflicts_with_all = ["one", "seeds", "first_seed", "nodes", "sparse", "messages"])]
+    #[arg(long, conflicts_with_all = ["one", "seeds", "first_seed", "nodes", "sparse", "far", "messages"])]
     pub enumerate: bool,
     /// Only this body of the suite.
     #[arg(long, value_name = "NAME", requires = "enumerate")]
@@ -446,7 +449,7 @@ pub struct Points {
           value_parser = |text: &str| number::<u64>(text, 0, u64::MAX))]
     pub from: Option<u64>,
     /// Play exactly this point, as a failed one is written: BODY:ACCESS:FAULT.
-    #[arg(long, value_name = "POINT", group = "one", conflicts_with_all = ["seed", "seeds", "first_seed", "nodes", "sparse", "messages"])]
+    #[arg(long, value_name = "POINT", group = "one", conflicts_with_all = ["seed", "seeds", "first_seed", "nodes", "sparse", "far", "messages"])]
     pub point: Option<Point>,
 }
 

@@ -13,7 +13,6 @@ use netvm::{Error, OpId, Result, Status, Timeout};
 use netvm_abi::NodeId;
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::Duration;
 
 /// The owners of the objects, and the programs on up to four nodes that use them.
 pub(crate) fn roles(dice: &mut Dice, nodes: u16) -> Vec<Role> {
@@ -73,7 +72,7 @@ fn was_refused(error: &Error, own: Option<OpId>) -> bool {
 
 /// How long a program waits for what another one offers. In the calm that is until a page comes that is slow to come.
 fn patience(env: &Env) -> Timeout {
-    Timeout::After(Duration::from_millis(if env.calm { 20 } else { 2 }))
+    Timeout::After(env.millis(if env.calm { 20 } else { 2 }))
 }
 
 /// Tries to reach what another program offers until that is there. Nothing: the run is to stop.

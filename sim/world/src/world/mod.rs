@@ -309,7 +309,10 @@ impl World {
             sim,
             checkers: Checkers::new(limits, &shape.geometries),
             roles,
-            stage: Arc::new(Stage::default()),
+            stage: Arc::new(Stage {
+                far: config.far,
+                ..Stage::default()
+            }),
             rogue: Rogue::new(NodeId(config.nodes)),
             dma: shape.dma,
             inline: shape.inline,

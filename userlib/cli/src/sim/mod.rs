@@ -39,11 +39,16 @@ pub fn run(options: &Sim) -> Result<(), Failure> {
     if options.points.enumerate {
         return enumerate::run(options, &evidence::folder());
     }
+    let usual = if options.far {
+        Config::far()
+    } else {
+        Config::default()
+    };
     let config = Config {
         nodes: options.nodes,
         messages: options.messages,
         sparse: options.sparse,
-        ..Config::default()
+        ..usual
     };
     run_with(options, config, &evidence::folder())
 }
@@ -70,10 +75,10 @@ fn run_with(options: &Sim, config: Config, folder: &Path) -> Result<(), Failure>
         output::print(&format!(
             "seeds {first} to {last}, {} nodes each, {}\n",
             config.nodes,
-            if config.sparse {
-                "sparse, 1 % loss"
-            } else {
-                "all faults"
+            match (config.sparse, config.far) {
+                (true, _) => "sparse, 1 % loss",
+                (false, true) => "far apart, all faults",
+                (false, false) => "all faults",
             }
         ))?;
     }

@@ -194,6 +194,7 @@ impl Ledger {
                 self.blame(now, *from, *to);
                 self.give_up(*from, *to);
             }
+            Seen::MadeUp { from, to } => self.made_up(now, *from, *to),
             Seen::Cut { frame } => {
                 self.cut(now, frame);
                 self.again_on_its_way(now, frame);

@@ -21,6 +21,14 @@ impl Ledger {
         self.causes.insert(pair(from, to), now);
     }
 
+    /// A greeting has come of a life that no card has begun. A card that has a link asks its other end and keeps the link. One that has none
+    /// believes it until the other end says that it is no such life.
+    pub(super) fn made_up(&mut self, now: Nanos, from: NodeId, to: NodeId) {
+        if self.lanes.get(&(to.0, from.0)).is_none_or(|lane| lane.told) {
+            self.blame(now, from, to);
+        }
+    }
+
     /// A cut link has swallowed a frame: the link may not survive.
     pub(super) fn cut(&mut self, now: Nanos, frame: &[u8]) {
         if let Some(message) = Message::read(frame) {

@@ -6,7 +6,6 @@ use crate::judged::{calls, patience, refused, returns};
 use crate::workload::{Env, QUEUES_HOME};
 use netvm::{ChannelConfig, Error, Port, Receiver, Region, Result, Sender, Timeout};
 use netvm_abi::{NodeId, PAGE_SIZE};
-use std::time::Duration;
 
 /// Sizes of the channels' messages, and numbers of their entries.
 const SIZES: [u64; 3] = [24, 200, 1500];
@@ -139,7 +138,7 @@ impl<'e> Outgoing<'e> {
         if slice {
             self.page.write_from(0, &bytes)?;
         }
-        let timeout = Duration::from_millis(if env.calm { 100 } else { 1 });
+        let timeout = env.millis(if env.calm { 100 } else { 1 });
         let call = calls::<Channel>(env, object(life), ChannelOp::Send { number, capacity });
         let sent = if slice {
             sender.send(self.page.slice(..bytes.len() as u64)?, timeout)

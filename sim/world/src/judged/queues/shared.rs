@@ -6,7 +6,6 @@ use crate::judged::{calls, patience, record, refused, returns};
 use crate::workload::{Env, QUEUES, QUEUES_HOME};
 use netvm::{Error, Port, Result, SharedConfig, SharedReceiver, SharedSender, Status, Timeout};
 use netvm_abi::NodeId;
-use std::time::Duration;
 
 /// Size of the largest message, and number of places: few, so that they run out.
 const BYTES: u64 = 64;
@@ -97,7 +96,7 @@ impl Asks {
             rank: None,
         };
         let bytes = payload(self.life, number, BYTES as usize);
-        let timeout = Duration::from_millis(if env.calm { 100 } else { 1 });
+        let timeout = env.millis(if env.calm { 100 } else { 1 });
         let call = calls::<SharedQueue>(env, object(self.life), op);
         match self.sender.send(&bytes, timeout) {
             Ok(()) => returns(env, call, SharedAnswer::Done),
