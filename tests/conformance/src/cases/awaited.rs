@@ -2,7 +2,7 @@
 
 use super::GONE;
 use crate::env::Env;
-use crate::outcome::{Outcome, Trouble, of_stream, right};
+use crate::outcome::{Outcome, Trouble, holds, of_stream, right};
 use crate::pattern;
 use crate::side::Side;
 use futures_util::{SinkExt, StreamExt};
@@ -31,6 +31,17 @@ async fn drain(receiver: &mut Receiver) -> Result<std::result::Result<u64, u64>>
     }
 }
 
+/// A sender that fails leaves early: what it had sent comes, and its end.
+fn all_came(env: &Env, came: u64, messages: u64) -> Outcome {
+    right!(came <= messages, "{came} messages came, and {messages} were sent");
+    holds!(
+        env,
+        came == messages,
+        "{came} messages came, and {messages} were to be sent"
+    );
+    Ok(())
+}
+
 /// Sends so many.
 async fn fill(sender: &mut Sender, messages: u64) -> Result<()> {
     for number in 0..messages {
@@ -56,7 +67,7 @@ pub(super) fn channel_awaited(env: &Env) -> Outcome {
         move |side| {
             let mut receiver = Receiver::open(&side, "awaited", config())?;
             match side.block_on_for(drain(&mut receiver), side.env.patience)?? {
-                Ok(came) => right!(came == messages, "{came} messages came, {messages} were sent"),
+                Ok(came) => all_came(&side.env, came, messages)?,
                 Err(number) => right!(false, "message {number} has other bytes"),
             }
             Ok(())
@@ -126,7 +137,7 @@ pub(super) fn channel_streamed(env: &Env) -> Outcome {
                 Result::Ok(Ok(number))
             };
             match side.block_on_for(all, side.env.patience)?? {
-                Ok(came) => right!(came == messages, "{came} messages came, {messages} were sent"),
+                Ok(came) => all_came(&side.env, came, messages)?,
                 Err(number) => right!(false, "message {number} has other bytes"),
             }
             let ended = side.block_on_for(came.next(), side.env.patience)?;
@@ -314,8 +325,8 @@ pub(super) fn set_awaited(env: &Env) -> Outcome {
                     Err(error) => return Err(error.into()),
                 }
             }
-            right!(came == [messages; MEMBERS], "{came:?} messages came");
-            Ok(())
+            came.into_iter()
+                .try_for_each(|came| all_came(&side.env, came, messages))
         },
         move |side| {
             let join = |index| {
