@@ -6,6 +6,7 @@
 
 use std::io::{Error, IoSlice, IoSliceMut, Result};
 use std::mem::{MaybeUninit, forget};
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -20,7 +21,7 @@ use rustix::net::{
 };
 
 use crate::greeting::Nonce;
-use crate::process::process;
+use crate::process::{is_this_process, process};
 use crate::rest::Rest;
 use crate::socket::Socket;
 
@@ -108,9 +109,11 @@ impl Parent {
         Self(AtomicI32::new(-1))
     }
 
-    /// The program closes this descriptor: of whatever is opened with its number later, the library knows nothing.
-    pub(crate) fn forget(&self, fd: RawFd) {
-        if fd >= 0 && self.0.load(Ordering::Relaxed) == fd {
+    /// The program closes these descriptors: of whatever is opened with their numbers later, the library knows nothing. A child of `vfork`
+    /// closes its own.
+    pub(crate) fn forget(&self, fds: RangeInclusive<RawFd>) {
+        let channel = self.0.load(Ordering::Relaxed);
+        if channel >= 0 && fds.contains(&channel) && is_this_process() {
             self.0.store(-1, Ordering::Release);
         }
     }

@@ -393,12 +393,16 @@ impl From {
 
     /// Whether it has brought all that it brings.
     fn is_behind(&mut self, context: &Context<'_>) -> bool {
-        self.until == Some(self.taken) && self.hear(context).is_ok() && self.before.is_some()
+        self.until.is_some_and(|until| self.taken >= until)
+            && self.hear(context).is_ok()
+            && self.before.is_some()
     }
 
     /// Reads what it brings before TCP's turn comes again.
     fn take(&mut self, context: &Context<'_>, into: &mut [u8]) -> Poll<io::Result<usize>> {
-        let most = self.until.map_or(u64::MAX, |until| until - self.taken);
+        let most = self
+            .until
+            .map_or(u64::MAX, |until| until.saturating_sub(self.taken));
         let most = into.len().min(usize::try_from(most).unwrap_or(usize::MAX));
         let got = self.half.poll_read(context, &mut into[..most]);
         if let Poll::Ready(Ok(count)) = got {
@@ -409,7 +413,9 @@ impl From {
 
     /// How many bytes it has at once that come before TCP's.
     fn has(&mut self, context: &Context<'_>) -> Poll<io::Result<usize>> {
-        let most = self.until.map_or(u64::MAX, |until| until - self.taken);
+        let most = self
+            .until
+            .map_or(u64::MAX, |until| until.saturating_sub(self.taken));
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         self.half.poll_readable(context).map_ok(|count| count.min(most))
     }

@@ -222,13 +222,20 @@ pub(crate) unsafe extern "C" fn accept4(
 
 /// The library lets go of a descriptor that is about to be closed.
 fn let_go(fd: RawFd) {
-    process::process().parent.forget(fd);
+    process::process().parent.forget(fd..=fd);
     if let Some(Entry::Socket(socket)) = process::leave(fd) {
         epoll::closed(fd, &socket);
         if socket.remove_name() {
             process::process().network.close(fd, socket);
         }
     }
+}
+
+/// The same for all of a range, whatever they are.
+fn let_go_between(first: c_uint, last: c_uint) {
+    process::known_between(first, last).for_each(let_go);
+    let number = |fd| RawFd::try_from(fd).unwrap_or(RawFd::MAX);
+    process::process().parent.forget(number(first)..=number(last));
 }
 
 /// The C library's `close`.
@@ -249,7 +256,7 @@ pub(crate) unsafe extern "C" fn close(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     if flags & CLOSE_RANGE_CLOEXEC == 0 && first <= last {
-        process::known_between(first, last).for_each(let_go);
+        let_go_between(first, last);
     }
     // SAFETY: the caller's.
     unsafe { real::close_range(first, last, flags) }
@@ -261,7 +268,7 @@ pub(crate) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: 
 /// As that.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn closefrom(first: c_int) {
-    process::known_between(first.max(0).cast_unsigned(), c_uint::MAX).for_each(let_go);
+    let_go_between(first.max(0).cast_unsigned(), c_uint::MAX);
     // SAFETY: the caller's.
     unsafe { real::closefrom(first) }
 }
