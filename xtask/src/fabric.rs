@@ -117,9 +117,15 @@ const WAYS: [&[(&str, &str)]; 3] = [
 
 /// What the manual pages say of each call, between two processes; long messages read out of the sender's memory, and in pieces.
 fn calls(context: &mut Context<'_>, folder: &Path, providers: &Path) -> Result<()> {
-    for name in ["calls", "features", "atomics"] {
+    for (name, ways) in [
+        ("calls", &WAYS[..]),
+        ("features", &WAYS),
+        ("atomics", &WAYS),
+        // Pieces are as others are; over UDP services answer other machines, too.
+        ("services", &[WAYS[0], WAYS[2]]),
+    ] {
         let program = c_program(context, folder, name)?;
-        for settings in WAYS {
+        for settings in ways {
             let mut both = Command::new("timeout");
             both.arg("120").arg(&program).env(PROVIDERS, providers);
             context.exec(both.envs(settings.iter().copied()))?;

@@ -45,11 +45,6 @@ impl Address {
         udp: Option<SocketAddr>,
         life: u64,
     ) -> Self {
-        let ip = match udp.map(|udp| udp.ip()) {
-            Some(IpAddr::V4(ip)) => ip.to_ipv6_mapped().octets(),
-            Some(IpAddr::V6(ip)) => ip.octets(),
-            None => [0; 16],
-        };
         Self {
             magic: MAGIC,
             node: node.0,
@@ -59,7 +54,7 @@ impl Address {
             spare: 0,
             place: place(),
             life,
-            udp_ip: ip,
+            udp_ip: udp.map_or([0; 16], |udp| as_ipv6(udp.ip()).octets()),
         }
     }
 
@@ -69,6 +64,10 @@ impl Address {
         (address.magic == MAGIC && address.spare == 0)
             .then_some(address)
             .ok_or(Errno::INVAL)
+    }
+
+    fn udp_ip(&self) -> IpAddr {
+        IpAddr::V6(Ipv6Addr::from(self.udp_ip)).to_canonical()
     }
 
     pub(crate) const fn node(&self) -> NodeId {
@@ -97,9 +96,7 @@ impl Address {
         if self.is_near() {
             return Some(format!("#{}", self.node));
         }
-        let ip = Ipv6Addr::from(self.udp_ip);
-        let ip = ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4);
-        (self.udp_port != 0).then(|| format!("udp://{}", SocketAddr::new(ip, self.udp_port)))
+        (self.udp_port != 0).then(|| format!("udp://{}", SocketAddr::new(self.udp_ip(), self.udp_port)))
     }
 
     /// For people.
@@ -108,6 +105,13 @@ impl Address {
             "netvm://{}.{}.{}/{:016x}{:016x}",
             self.node, self.messages, self.memory, self.place, self.life
         )
+    }
+}
+
+const fn as_ipv6(ip: IpAddr) -> Ipv6Addr {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
     }
 }
 

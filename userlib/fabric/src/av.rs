@@ -4,6 +4,7 @@ use core::ffi::{c_char, c_int, c_void};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use zerocopy::IntoBytes;
@@ -11,8 +12,9 @@ use zerocopy::IntoBytes;
 use crate::address::{ADDRESS_BYTES, Address};
 use crate::domain::{Child, Domain};
 use crate::eq::{self, Eq};
-use crate::ffi::{Handle, call, given, number, table};
+use crate::ffi::{Handle, array, call, given, number, string, table};
 use crate::fi::*;
+use crate::service::{Named, Service};
 
 #[derive(Default)]
 struct Entries {
@@ -207,66 +209,90 @@ unsafe extern "C" fn insert(
     flags: u64,
     context: *mut c_void,
 ) -> c_int {
-    let handle = av;
     number(|| {
-        // SAFETY: C's handle.
-        let av = unsafe { of(av)? };
-        if flags & !(FI_MORE | FI_SYNC_ERR) != 0 {
-            return Err(Errno::BADFLAGS);
-        }
-        if addresses.is_null() && count > 0 {
-            return Err(Errno::INVAL);
-        }
-        if indices.is_null() && count > 0 && av.kind == FI_AV_MAP {
-            return Err(Errno::INVAL);
-        }
-        let events = av.events.read().clone().filter(|_| av.tells);
-        if av.tells && events.is_none() {
-            return Err(Errno::NOEQ);
-        }
-        let mut inserted = 0;
-        for at in 0..count {
-            // SAFETY: C passes as many addresses as it says, of the length that `fi_getname` gave.
-            let bytes = unsafe {
-                core::slice::from_raw_parts(addresses.cast::<u8>().add(at * ADDRESS_BYTES), ADDRESS_BYTES)
-            };
-            let index = av.insert(Address::read(bytes));
-            inserted += c_int::from(index.is_ok());
-            if !indices.is_null() {
-                // SAFETY: C has room for as many indices.
-                unsafe { indices.add(at).write(index.unwrap_or(FI_ADDR_NOTAVAIL)) };
-            }
-            if let Some(events) = &events {
-                if let Err(errno) = index {
-                    events.no_address(handle.cast(), context, at as u64, errno);
-                }
-            } else if flags & FI_SYNC_ERR != 0 && !context.is_null() {
-                // SAFETY: with this flag the context is an array of as many numbers.
-                unsafe {
-                    context
-                        .cast::<c_int>()
-                        .add(at)
-                        .write(index.err().map_or(0, |errno| errno.0))
-                };
-            }
-        }
-        if let Some(events) = events {
-            events.av_complete(handle.cast(), context, inserted.unsigned_abs().into());
-            return Ok(0);
-        }
-        Ok(inserted)
+        // SAFETY: C passes as many addresses as it says, of the length that `fi_getname` gave.
+        let addresses = unsafe { array(addresses.cast::<[u8; ADDRESS_BYTES]>(), count)? };
+        let named = addresses.iter().map(|bytes| Named::read(bytes));
+        // SAFETY: C's handle, and room for as many indices.
+        unsafe { insert_all(av, named, indices, flags, context) }
     })
 }
 
+/// How long a call may take in which services are asked for addresses.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Inserts addresses. Those of services are asked for, one after the other.
+///
+/// # Safety
+/// `av` is a handle; `indices` is null or has room for an index of each address; `context` is what `fi_av(3)` says.
+unsafe fn insert_all(
+    handle: *mut fid_av,
+    addresses: impl ExactSizeIterator<Item = Answer<Named>>,
+    indices: *mut fi_addr_t,
+    flags: u64,
+    context: *mut c_void,
+) -> Answer<c_int> {
+    // SAFETY: C's handle.
+    let av = unsafe { of(handle)? };
+    if flags & !(FI_MORE | FI_SYNC_ERR) != 0 {
+        return Err(Errno::BADFLAGS);
+    }
+    if indices.is_null() && addresses.len() > 0 && av.kind == FI_AV_MAP {
+        return Err(Errno::INVAL);
+    }
+    let events = av.events.read().clone().filter(|_| av.tells);
+    if av.tells && events.is_none() {
+        return Err(Errno::NOEQ);
+    }
+    let end = Instant::now() + PATIENCE;
+    let mut inserted = 0;
+    for (at, named) in addresses.enumerate() {
+        let index = av.insert(named.and_then(|named| named.endpoint(end)));
+        inserted += c_int::from(index.is_ok());
+        if !indices.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { indices.add(at).write(index.unwrap_or(FI_ADDR_NOTAVAIL)) };
+        }
+        if let Some(events) = &events {
+            if let Err(errno) = index {
+                events.no_address(handle.cast(), context, at as u64, errno);
+            }
+        } else if flags & FI_SYNC_ERR != 0 && !context.is_null() {
+            // SAFETY: with this flag the context is an array of as many numbers.
+            unsafe {
+                context
+                    .cast::<c_int>()
+                    .add(at)
+                    .write(index.err().map_or(0, |errno| errno.0))
+            };
+        }
+    }
+    if let Some(events) = events {
+        events.av_complete(handle.cast(), context, inserted.unsigned_abs().into());
+        return Ok(0);
+    }
+    Ok(inserted)
+}
+
 unsafe extern "C" fn insertsvc(
-    _av: *mut fid_av,
-    _node: *const c_char,
-    _service: *const c_char,
-    _indices: *mut fi_addr_t,
-    _flags: u64,
-    _context: *mut c_void,
+    av: *mut fid_av,
+    node: *const c_char,
+    service: *const c_char,
+    indices: *mut fi_addr_t,
+    flags: u64,
+    context: *mut c_void,
 ) -> c_int {
-    -Errno::NOSYS.0
+    number(|| {
+        // SAFETY: C's strings, if there are any.
+        let (node, service) = unsafe { (string(node), string(service)) };
+        let found = match Service::find(node, service, 0) {
+            Ok(None) => return Err(Errno::INVAL),
+            Ok(Some(service)) => Ok(Named::Service(service)),
+            Err(errno) => Err(errno),
+        };
+        // SAFETY: C's handle, and room for an index.
+        unsafe { insert_all(av, core::iter::once(found), indices, flags, context) }
+    })
 }
 
 unsafe extern "C" fn insertsym(
@@ -288,7 +314,7 @@ unsafe extern "C" fn remove(av: *mut fid_av, indices: *mut fi_addr_t, count: usi
             return Err(Errno::INVAL);
         }
         // SAFETY: C's handle, and as many indices as it says.
-        let (av, indices) = unsafe { (of(av)?, crate::ffi::array(indices, count)?) };
+        let (av, indices) = unsafe { (of(av)?, array(indices, count)?) };
         indices.iter().try_for_each(|&index| av.remove(index))
     })
 }
@@ -345,7 +371,7 @@ unsafe extern "C" fn straddr(
     }
     // SAFETY: C passes an address of this provider's length.
     let bytes = unsafe { core::slice::from_raw_parts(address.cast::<u8>(), ADDRESS_BYTES) };
-    let text = Address::read(bytes).map_or_else(|_| "no address of netvm".into(), |address| address.text());
+    let text = Named::read(bytes).map_or_else(|_| "no address of netvm".into(), |named| named.text());
     // SAFETY: C's length, and as much room.
     unsafe {
         let room = len.replace(text.len() + 1);

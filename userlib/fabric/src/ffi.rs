@@ -1,6 +1,6 @@
 //! The border to C: handles, answers, and no panic beyond it.
 
-use core::ffi::c_int;
+use core::ffi::{CStr, c_char, c_int};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -161,4 +161,13 @@ pub(crate) unsafe fn array<'a, T>(pointer: *const T, count: usize) -> Answer<&'a
         // SAFETY: the caller's promise.
         _ => Ok(unsafe { core::slice::from_raw_parts(pointer, count) }),
     }
+}
+
+/// A string of C's, if there is one.
+///
+/// # Safety
+/// The pointer is null, or that of a string.
+pub(crate) unsafe fn string<'a>(text: *const c_char) -> Option<&'a CStr> {
+    // SAFETY: the caller's promise.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
 }

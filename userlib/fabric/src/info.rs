@@ -2,9 +2,10 @@
 
 use core::ffi::{c_char, c_int};
 
-use crate::address::{ADDRESS_BYTES, Address, FORMAT};
-use crate::ffi::{call, given};
+use crate::address::{ADDRESS_BYTES, FORMAT};
+use crate::ffi::{call, given, string};
 use crate::fi::*;
+use crate::service::{Named, Service};
 use crate::wire::INJECT_BYTES;
 
 /// The provider's name, and that of its fabric and its domain.
@@ -65,15 +66,16 @@ pub(crate) unsafe extern "C" fn getinfo(
     hints: *const fi_info,
     info: *mut *mut fi_info,
 ) -> c_int {
-    let _ = (node, service, flags);
     call(|| {
         if info.is_null() {
             return Err(Errno::INVAL);
         }
         // SAFETY: libfabric passes the program's hints on; each part is null or valid.
-        let hints = unsafe { Hints::of(hints) };
+        let (hints, node, service) = unsafe { (Hints::of(hints), string(node), string(service)) };
         hints.check()?;
-        let made = hints.offer(version)?;
+        let found = Service::find(node, service, flags)?.map(Named::Service);
+        let addresses = hints.addresses(found, flags)?;
+        let made = hints.offer(version, addresses)?;
         // SAFETY: checked above.
         unsafe { *info = made };
         Ok(())
@@ -88,6 +90,13 @@ struct Hints<'a> {
     rx: Option<&'a fi_rx_attr>,
     ep: Option<&'a fi_ep_attr>,
     domain: Option<&'a fi_domain_attr>,
+    fabric: Option<&'a fi_fabric_attr>,
+}
+
+/// Where an endpoint is to be found, and where the other one is, if that is known.
+struct Addresses {
+    source: Named,
+    target: Option<Named>,
 }
 
 fn need(holds: bool) -> Answer {
@@ -107,6 +116,7 @@ impl<'a> Hints<'a> {
                 rx: info.and_then(|info| given(info.rx_attr)),
                 ep: info.and_then(|info| given(info.ep_attr)),
                 domain: info.and_then(|info| given(info.domain_attr)),
+                fabric: info.and_then(|info| given(info.fabric_attr)),
             }
         }
     }
@@ -134,9 +144,13 @@ impl<'a> Hints<'a> {
             need(rx.op_flags & !RX_FLAGS == 0 && rx.msg_order & !ORDER == 0 && rx.comp_order == 0)?;
             need(rx.iov_limit <= IOV && rx.size <= QUEUE)?;
         }
-        if let Some(domain) = self.domain {
+        if let Some(fabric) = self.fabric {
             // SAFETY: the name is null or a string of the program's.
-            let named = unsafe { domain.name.is_null() || core::ffi::CStr::from_ptr(domain.name) == NAME };
+            need(unsafe { string(fabric.name) }.is_none_or(|name| name == NAME))?;
+        }
+        if let Some(domain) = self.domain {
+            // SAFETY: as above.
+            let named = unsafe { string(domain.name) }.is_none_or(|name| name == NAME);
             need(named && domain.cq_data_size <= 8 && domain.mr_key_size <= 8)?;
             need(domain.caps & !REACH == 0 && domain.auth_key_size == 0)?;
             need(domain.max_ep_tx_ctx <= 1 && domain.max_ep_rx_ctx <= 1)?;
@@ -144,6 +158,34 @@ impl<'a> Hints<'a> {
             need(domain.ep_cnt <= ENDPOINTS && domain.max_err_data == 0)?;
         }
         Ok(())
+    }
+
+    /// The addresses of the answer: what was looked up goes before what the hints have.
+    fn addresses(&self, found: Option<Named>, flags: u64) -> Answer<Addresses> {
+        let of_hints = |address: *const core::ffi::c_void, len: usize| {
+            // SAFETY: the program says that the address is so long.
+            let bytes = unsafe { crate::ffi::array(address.cast::<u8>(), len) };
+            let given = bytes.ok().filter(|bytes| !bytes.is_empty());
+            // One of another provider's is none that this one can have.
+            given.map(|bytes| Named::read(bytes).map_err(|_| Errno::NODATA))
+        };
+        let (found_source, found_target) = if flags & FI_SOURCE == 0 {
+            (None, found)
+        } else {
+            (found, None)
+        };
+        let hinted =
+            |found: Option<Named>, hinted: Option<Answer<Named>>| found.map(Ok).or(hinted).transpose();
+        let (source, target) = self.info.map_or((None, None), |info| {
+            (
+                of_hints(info.src_addr, info.src_addrlen),
+                of_hints(info.dest_addr, info.dest_addrlen),
+            )
+        });
+        Ok(Addresses {
+            source: hinted(found_source, source)?.unwrap_or_else(|| Named::Service(Service::any())),
+            target: hinted(found_target, target)?,
+        })
     }
 
     /// What is asked for and may be had; what the program gets for nothing beside it.
@@ -183,7 +225,7 @@ impl<'a> Hints<'a> {
         answer.cast_signed()
     }
 
-    fn offer(&self, version: u32) -> Answer<*mut fi_info> {
+    fn offer(&self, version: u32, addresses: Addresses) -> Answer<*mut fi_info> {
         let info = Made::new()?;
         let caps = self.caps();
         let named = |from: Option<u64>, all: u64| match from {
@@ -268,7 +310,7 @@ impl<'a> Hints<'a> {
         fabric.name = text(NAME)?;
         fabric.prov_version = VERSION;
         fabric.api_version = version;
-        info.copy_addresses(self.info)?;
+        info.give(addresses)?;
         Ok(info.done())
     }
 }
@@ -343,28 +385,20 @@ impl Made {
         }
     }
 
-    /// Addresses of the hints that are this provider's.
-    fn copy_addresses(&self, hints: Option<&fi_info>) -> Answer {
-        let Some(hints) = hints else { return Ok(()) };
-        let copy = |address: *mut core::ffi::c_void, len: usize| -> Answer<*mut core::ffi::c_void> {
-            if address.is_null() || len != ADDRESS_BYTES {
-                return Ok(core::ptr::null_mut());
-            }
-            // SAFETY: the program says that it is so long.
-            let bytes = unsafe { core::slice::from_raw_parts(address.cast::<u8>(), len) };
-            if Address::read(bytes).is_err() {
-                return Ok(core::ptr::null_mut());
-            }
-            let room = zeroed::<Address>()?;
+    /// Gives the program the addresses.
+    fn give(&self, addresses: Addresses) -> Answer {
+        let copy = |named: &Named| -> Answer<*mut core::ffi::c_void> {
+            let room = zeroed::<[u8; ADDRESS_BYTES]>()?.cast::<u8>();
             // SAFETY: it was allocated for as many bytes.
-            unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), room.cast(), len) };
+            unsafe { core::ptr::copy_nonoverlapping(named.bytes().as_ptr(), room, ADDRESS_BYTES) };
             Ok(room.cast())
         };
-        let dest = copy(hints.dest_addr, hints.dest_addrlen)?;
-        self.set(|info| {
-            info.dest_addr = dest;
-            info.dest_addrlen = if dest.is_null() { 0 } else { ADDRESS_BYTES };
-        });
+        let source = copy(&addresses.source)?;
+        self.set(|info| (info.src_addr, info.src_addrlen) = (source, ADDRESS_BYTES));
+        if let Some(target) = &addresses.target {
+            let target = copy(target)?;
+            self.set(|info| (info.dest_addr, info.dest_addrlen) = (target, ADDRESS_BYTES));
+        }
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 //! | part of libfabric | see |
 //! |---|---|
 //! | what is offered (`fi_getinfo`) | `info.rs` |
+//! | addresses: of endpoints, and of services where these are asked for | `address.rs`, `service.rs` |
 //! | fabric, domain, memory regions, address vectors | `fabric.rs`, `domain.rs`, `mr.rs`, `av.rs` |
 //! | completion queues, counters, event queues, poll sets | `cq.rs`, `cntr.rs`, `eq.rs`, `poll.rs` |
 //! | calls of an endpoint | `ops/` |
@@ -32,6 +33,7 @@ mod node;
 mod ops;
 mod poll;
 mod rma;
+mod service;
 mod settings;
 mod wait;
 mod wire;

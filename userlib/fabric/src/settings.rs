@@ -57,9 +57,16 @@ pub(crate) fn start() -> Answer<SoftNode> {
         builder = builder.number(number);
     }
     if let Some(udp) = variable(UDP) {
-        if udp.parse::<SocketAddr>().is_err() {
-            log::warn(&format!("{UDP}={udp} is no address and port"));
-            return Err(Errno::INVAL);
+        let refused = |why: &str| {
+            log::warn(&format!("{UDP}={udp} {why}"));
+            Errno::INVAL
+        };
+        let socket: SocketAddr = udp.parse().map_err(|_| refused("is no IP address and port"))?;
+        // Others are told it: it is a part of each endpoint's address.
+        if socket.ip().is_unspecified() {
+            return Err(refused(
+                "is no address that others reach: name one of this machine",
+            ));
         }
         builder = builder.udp(udp);
         if let Some(file) = variable(KEY_FILE) {

@@ -23,6 +23,7 @@ use crate::cq::{Completion, Cq, Failed};
 use crate::domain::{Child, Domain, refused};
 use crate::eq::Eq;
 use crate::fi::*;
+use crate::service::{Registrar, Service};
 use crate::wire::{Head, Kind};
 use background::Background;
 use conn::Conn;
@@ -54,6 +55,8 @@ pub(crate) struct Endpoint {
     /// Only operations that ask for it have a completion: those that are no receives, and receives.
     selective: [AtomicBool; 2],
     background: OnceLock<Background>,
+    /// Tells its address at its service, if it has one.
+    registrar: Mutex<Option<Registrar>>,
     state: Mutex<State>,
     child: Child,
 }
@@ -181,6 +184,7 @@ impl Endpoint {
             looks: AtomicU32::new(0),
             selective: Default::default(),
             background: OnceLock::new(),
+            registrar: Mutex::new(None),
             state: Mutex::new(State {
                 ends: Ends::default(),
                 av: None,
@@ -204,6 +208,21 @@ impl Endpoint {
             }),
             child: domain.child(),
         }))
+    }
+
+    /// Gives it a service, in the place of the one that it has. One without a port has no other address than its own.
+    ///
+    /// # Errors
+    /// The port is another program's, or the IP address is not this machine's.
+    pub(crate) fn serve_at(&self, service: &Service) -> Answer {
+        let mut registrar = self.registrar.lock();
+        // The same port may be asked for again.
+        *registrar = None;
+        if service.is_at_a_port() {
+            let reached = self.domain().node.udp_address().is_some();
+            *registrar = Some(Registrar::start(service, self.address, reached)?);
+        }
+        Ok(())
     }
 
     /// Its domain.
@@ -323,6 +342,7 @@ impl Endpoint {
     pub(crate) fn close(self: &Arc<Self>) {
         self.closed.store(true, Ordering::Release);
         self.enabled.store(false, Ordering::Release);
+        drop(self.registrar.lock().take());
         if let Some(background) = self.background.get() {
             background.stop(self);
         }

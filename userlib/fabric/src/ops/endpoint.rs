@@ -8,9 +8,10 @@ use super::{atomic, message, rma, tagged};
 use crate::av::{self, write_address};
 use crate::domain::Domain;
 use crate::ep::{Counted, Endpoint, Traits};
-use crate::ffi::{Handle, call, given, table};
+use crate::ffi::{Handle, array, call, given, table};
 use crate::fi::*;
 use crate::info::QUEUE;
+use crate::service::Named;
 use crate::{cntr, cq, eq};
 
 /// An endpoint as C holds it.
@@ -76,7 +77,14 @@ pub(crate) unsafe extern "C" fn open(
             tx_flags: tx.map_or(0, |tx| tx.op_flags),
             rx_flags: rx.map_or(0, |rx| rx.op_flags),
         };
+        // SAFETY: the program says how long its address is.
+        let source = unsafe { array(info.src_addr.cast_const().cast::<u8>(), info.src_addrlen)? };
         let object = Endpoint::new(domain, traits)?;
+        if !source.is_empty()
+            && let Named::Service(service) = Named::read(source)?
+        {
+            object.serve_at(&service)?;
+        }
         let face = fid_ep {
             fid: fid {
                 fclass: FI_CLASS_EP as usize,
@@ -304,9 +312,16 @@ unsafe extern "C" fn size_left(ep: *mut fid_ep) -> isize {
     crate::ffi::count(|| unsafe { of(ep) }?.active().map(|_| QUEUE))
 }
 
-unsafe extern "C" fn setname(_fid: fid_t, _addr: *mut c_void, _len: usize) -> c_int {
-    // An address is the node's to give.
-    -Errno::NOSYS.0
+unsafe extern "C" fn setname(fid: fid_t, addr: *mut c_void, len: usize) -> c_int {
+    call(|| {
+        // SAFETY: C's handle, and an address as long as it says.
+        let (endpoint, address) = unsafe { (of(fid)?, array(addr.cast_const().cast::<u8>(), len)?) };
+        match Named::read(address)? {
+            Named::Service(service) => endpoint.serve_at(&service),
+            // A node, its ports and a life are the provider's to give.
+            Named::Endpoint(_) => Err(Errno::OPNOTSUPP),
+        }
+    })
 }
 
 unsafe extern "C" fn getname(fid: fid_t, addr: *mut c_void, len: *mut usize) -> c_int {

@@ -116,7 +116,7 @@ static void meet(void)
 }
 
 /* The next completion of a queue. */
-static struct fi_cq_tagged_entry completion_(struct fid_cq *cq, fi_addr_t *from)
+static inline struct fi_cq_tagged_entry completion_(struct fid_cq *cq, fi_addr_t *from)
 {
     struct fi_cq_tagged_entry entry;
     double until = now() + 20;
@@ -136,7 +136,7 @@ static struct fi_cq_tagged_entry completion_(struct fid_cq *cq, fi_addr_t *from)
 }
 
 /* The next completion, which belongs to this operation. */
-static struct fi_cq_tagged_entry ends_(struct fid_cq *cq, void *context)
+static inline struct fi_cq_tagged_entry ends_(struct fid_cq *cq, void *context)
 {
     struct fi_cq_tagged_entry entry = completion_(cq, NULL);
     CHECK(entry.op_context == context, "another operation has ended");
@@ -144,7 +144,7 @@ static struct fi_cq_tagged_entry ends_(struct fid_cq *cq, void *context)
 }
 
 /* The next completion is an error. */
-static struct fi_cq_err_entry fails_(struct fid_cq *cq, void *context)
+static inline struct fi_cq_err_entry fails_(struct fid_cq *cq, void *context)
 {
     struct fi_cq_err_entry bad = {0};
     struct fi_cq_tagged_entry entry;
