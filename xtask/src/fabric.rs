@@ -121,6 +121,7 @@ fn calls(context: &mut Context<'_>, folder: &Path, providers: &Path) -> Result<(
         ("calls", &WAYS[..]),
         ("features", &WAYS),
         ("atomics", &WAYS),
+        ("rest", &WAYS),
         // Pieces are as others are; over UDP services answer other machines, too.
         ("services", &[WAYS[0], WAYS[2]]),
     ] {

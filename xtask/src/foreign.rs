@@ -222,7 +222,7 @@ pub(crate) fn apart(context: &mut Context<'_>) -> Result<Outcome> {
         Ok(machines) => machines,
         Err(why) => return Ok(Outcome::Skipped(format!("no network namespaces: {why}"))),
     };
-    for name in ["calls", "features", "services"] {
+    for name in ["calls", "features", "rest", "services"] {
         let program = fabric::c_program(context, &bench.folder, name)?;
         let mut both = machines.sides(&program);
         context.exec(both.env(fabric::PROVIDERS, &bench.providers))?;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::RwLock;
 use zerocopy::IntoBytes;
 
+use crate::absent;
 use crate::address::{ADDRESS_BYTES, Address};
 use crate::domain::{Child, Domain};
 use crate::eq::{self, Eq};
@@ -93,13 +94,9 @@ impl Av {
 }
 
 static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
     close: Some(close),
     bind: Some(bind),
-    control: None,
-    ops_open: None,
-    tostr: None,
-    ops_set: None,
+    ..absent::FID_OPS
 };
 
 static OPS: fi_ops_av = fi_ops_av {

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use parking_lot::RwLock;
 
+use crate::absent;
 use crate::cq::control_wait;
 use crate::domain::{Child, Domain};
 use crate::ep::Endpoint;
@@ -97,13 +98,9 @@ impl Counter {
 }
 
 static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
     close: Some(close),
-    bind: None,
     control: Some(control),
-    ops_open: None,
-    tostr: None,
-    ops_set: None,
+    ..absent::FID_OPS
 };
 
 static OPS: fi_ops_cntr = fi_ops_cntr {

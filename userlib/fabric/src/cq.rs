@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use parking_lot::RwLock;
 
+use crate::absent;
 use crate::domain::{Child, Domain};
 use crate::ep::Endpoint;
 use crate::ffi::{Handle, call, count, given, table};
@@ -288,13 +289,9 @@ const LOOKS_PER_YIELD: u32 = 16;
 const SPINS: u32 = 200;
 
 static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
     close: Some(close),
-    bind: None,
     control: Some(control),
-    ops_open: None,
-    tostr: None,
-    ops_set: None,
+    ..absent::FID_OPS
 };
 
 static OPS: fi_ops_cq = fi_ops_cq {

@@ -13,7 +13,7 @@ use crate::ffi::{Handle, call, given, table};
 use crate::fi::*;
 use crate::helper::Helper;
 use crate::rma::{Rma, Scratch};
-use crate::{av, cntr, cq, log, mr, node, ops, poll};
+use crate::{absent, av, cntr, cq, log, mr, node, ops, poll};
 
 /// A domain.
 pub(crate) struct Domain {
@@ -120,13 +120,9 @@ pub(crate) fn refused(error: &netvm::Error) -> Errno {
 }
 
 static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
     close: Some(close),
     bind: Some(bind),
-    control: None,
-    ops_open: Some(ops_open),
-    tostr: None,
-    ops_set: None,
+    ..absent::FID_OPS
 };
 
 static OPS: fi_ops_domain = fi_ops_domain {
@@ -134,11 +130,11 @@ static OPS: fi_ops_domain = fi_ops_domain {
     av_open: Some(av::open),
     cq_open: Some(cq::open),
     endpoint: Some(ops::endpoint::open),
-    scalable_ep: Some(no_scalable_ep),
+    scalable_ep: Some(absent::scalable_ep),
     cntr_open: Some(cntr::open),
     poll_open: Some(poll::open),
-    stx_ctx: Some(no_stx_ctx),
-    srx_ctx: Some(no_srx_ctx),
+    stx_ctx: Some(absent::stx_ctx),
+    srx_ctx: Some(absent::srx_ctx),
     query_atomic: Some(ops::atomic::query),
     query_collective: None,
     endpoint2: None,
@@ -201,41 +197,4 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, _flags: u64) -> c_int 
         }
         Ok(())
     })
-}
-
-unsafe extern "C" fn ops_open(
-    _fid: *mut fid,
-    _name: *const core::ffi::c_char,
-    _flags: u64,
-    _ops: *mut *mut c_void,
-    _context: *mut c_void,
-) -> c_int {
-    -Errno::NOSYS.0
-}
-
-unsafe extern "C" fn no_scalable_ep(
-    _domain: *mut fid_domain,
-    _info: *mut fi_info,
-    _ep: *mut *mut fid_ep,
-    _context: *mut c_void,
-) -> c_int {
-    -Errno::NOSYS.0
-}
-
-unsafe extern "C" fn no_stx_ctx(
-    _domain: *mut fid_domain,
-    _attr: *mut fi_tx_attr,
-    _stx: *mut *mut fid_stx,
-    _context: *mut c_void,
-) -> c_int {
-    -Errno::NOSYS.0
-}
-
-unsafe extern "C" fn no_srx_ctx(
-    _domain: *mut fid_domain,
-    _attr: *mut fi_rx_attr,
-    _rx: *mut *mut fid_ep,
-    _context: *mut c_void,
-) -> c_int {
-    -Errno::NOSYS.0
 }

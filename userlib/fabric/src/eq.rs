@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
+use crate::absent;
 use crate::cq::{control_wait, explain};
 use crate::fabric::{self, Fabric};
 use crate::ffi::{Handle, call, count, given, table};
@@ -140,13 +141,9 @@ impl Eq {
 }
 
 static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
     close: Some(close),
-    bind: None,
     control: Some(control),
-    ops_open: None,
-    tostr: None,
-    ops_set: None,
+    ..absent::FID_OPS
 };
 
 static OPS: fi_ops_eq = fi_ops_eq {

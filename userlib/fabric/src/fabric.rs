@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::ffi::{Handle, call, given, table};
 use crate::fi::*;
-use crate::{cntr, cq, domain, eq, info, poll};
+use crate::{absent, cntr, cq, domain, eq, info};
 
 /// A fabric.
 pub(crate) struct Fabric;
@@ -14,21 +14,16 @@ pub(crate) struct Fabric;
 type FabricHandle = Handle<fid_fabric, Fabric>;
 
 static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
     close: Some(close),
-    bind: None,
-    control: None,
-    ops_open: None,
-    tostr: None,
-    ops_set: None,
+    ..absent::FID_OPS
 };
 
 static OPS: fi_ops_fabric = fi_ops_fabric {
     size: size_of::<fi_ops_fabric>(),
     domain: Some(domain::open),
-    passive_ep: Some(passive_ep),
+    passive_ep: Some(absent::passive_ep),
     eq_open: Some(eq::open),
-    wait_open: Some(poll::wait_open),
+    wait_open: Some(absent::wait_open),
     trywait: Some(trywait),
     domain2: None,
 };
@@ -83,15 +78,6 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
         // SAFETY: as above.
         unsafe { FabricHandle::take(fid, FI_CLASS_FABRIC) }.map(drop)
     })
-}
-
-unsafe extern "C" fn passive_ep(
-    _fabric: *mut fid_fabric,
-    _info: *mut fi_info,
-    _pep: *mut *mut fid_pep,
-    _context: *mut c_void,
-) -> c_int {
-    -Errno::NOSYS.0
 }
 
 /// Whether a program may wait by the descriptors of all of these.

@@ -24,13 +24,14 @@ const RX_ONLY: u64 =
 const REACH: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 const CAPS: u64 = PRIMARY | TX_ONLY | RX_ONLY | REACH;
 /// Flags that operations may have by default.
-const TX_FLAGS: u64 = FI_COMPLETION
+pub(crate) const TX_FLAGS: u64 = FI_COMPLETION
     | FI_INJECT
     | FI_INJECT_COMPLETE
     | FI_TRANSMIT_COMPLETE
     | FI_DELIVERY_COMPLETE
     | FI_MATCH_COMPLETE;
-const RX_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
+/// Flags that receives may have by default.
+pub(crate) const RX_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
 /// Messages to one endpoint match in the order in which they were sent. One-sided operations have no order, and
 /// completions have none.
 const ORDER: u64 = FI_ORDER_SAS;

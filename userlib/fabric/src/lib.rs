@@ -6,13 +6,14 @@
 //! | addresses: of endpoints, and of services where these are asked for | `address.rs`, `service.rs` |
 //! | fabric, domain, memory regions, address vectors | `fabric.rs`, `domain.rs`, `mr.rs`, `av.rs` |
 //! | completion queues, counters, event queues, poll sets | `cq.rs`, `cntr.rs`, `eq.rs`, `poll.rs` |
-//! | calls of an endpoint | `ops/` |
+//! | calls of an endpoint; those that are not offered | `ops/`, `absent.rs` |
 //! | connections and messages | `ep/`, `wire.rs` |
 //! | one-sided operations | `rma/` |
 //!
 //! One node of the software card serves a process. A domain has a port for remote access to memory, an endpoint one for messages.
 //! Nothing is pinned: a memory region is a name for a range of addresses.
 
+mod absent;
 mod address;
 mod av;
 mod buffer;

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use libc::iovec;
 use netvm::{Access, Error, Export, Modes, Status};
 
+use crate::absent;
 use crate::domain::{Child, Domain};
 use crate::ffi::{Handle, array, call, given, table};
 use crate::fi::*;
@@ -29,13 +30,10 @@ pub(crate) fn name(key: u64) -> String {
 const ACCESS: u64 = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 
 static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
     close: Some(close),
-    bind: Some(bind),
+    // Neither counters of remote access (FI_RMA_EVENT) nor regions of an endpoint (FI_MR_ENDPOINT) are offered: nothing is bound.
     control: Some(control),
-    ops_open: None,
-    tostr: None,
-    ops_set: None,
+    ..absent::FID_OPS
 };
 
 /// The calls of a domain that make regions.
@@ -207,11 +205,6 @@ unsafe extern "C" fn regattr(
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     // SAFETY: C closes a handle that it was given, and uses it no more.
     call(|| unsafe { MrHandle::take(fid, FI_CLASS_MR) }.map(drop))
-}
-
-unsafe extern "C" fn bind(_fid: *mut fid, _other: *mut fid, _flags: u64) -> c_int {
-    // Neither counters of remote access (FI_RMA_EVENT) nor regions of an endpoint (FI_MR_ENDPOINT) are offered.
-    -Errno::NOSYS.0
 }
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, _arg: *mut c_void) -> c_int {

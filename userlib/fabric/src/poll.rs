@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::absent;
 use crate::cntr::{self, Counter};
 use crate::cq::{self, Cq};
 use crate::domain::{Child, Domain};
@@ -27,13 +28,8 @@ pub(crate) struct Poll {
 type PollHandle = Handle<fid_poll, Poll>;
 
 static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
     close: Some(close),
-    bind: None,
-    control: None,
-    ops_open: None,
-    tostr: None,
-    ops_set: None,
+    ..absent::FID_OPS
 };
 
 static OPS: fi_ops_poll = fi_ops_poll {
@@ -74,18 +70,6 @@ pub(crate) unsafe extern "C" fn open(
         unsafe { *set = PollHandle::give(face, FI_CLASS_POLL, object) };
         Ok(())
     })
-}
-
-/// `fi_wait_open`.
-///
-/// # Safety
-/// None: it touches nothing.
-pub(crate) unsafe extern "C" fn wait_open(
-    _fabric: *mut fid_fabric,
-    _attr: *mut fi_wait_attr,
-    _set: *mut *mut fid_wait,
-) -> c_int {
-    -Errno::NOSYS.0
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {

@@ -10,7 +10,7 @@ mod ring;
 pub(crate) mod send;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use netvm::{Export, Notification, Port, PortConfig, Region};
@@ -33,18 +33,30 @@ use receive::Arriving;
 pub(crate) use receive::Asked;
 use send::Sent;
 
-/// What of an endpoint never changes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Traits {
-    pub(crate) caps: u64,
-    /// Flags of operations that have none of their own.
-    pub(crate) tx_flags: u64,
-    pub(crate) rx_flags: u64,
+/// Flags of operations that have none of their own: of those that are no receives, and of receives.
+#[derive(Debug, Default)]
+pub(crate) struct Flags([AtomicU64; 2]);
+
+impl Flags {
+    /// Flags of both kinds.
+    pub(crate) const fn new(others: u64, receives: u64) -> Self {
+        Self([AtomicU64::new(others), AtomicU64::new(receives)])
+    }
+
+    /// Those of this kind of operations.
+    pub(crate) const fn of(&self, counted: Counted) -> &AtomicU64 {
+        let [others, receives] = &self.0;
+        match counted {
+            Counted::Receive => receives,
+            Counted::Send | Counted::Read | Counted::Write => others,
+        }
+    }
 }
 
 /// An endpoint.
 pub(crate) struct Endpoint {
-    pub(crate) traits: Traits,
+    pub(crate) caps: u64,
+    flags: Flags,
     pub(crate) address: Address,
     /// Its messages go by this port.
     pub(crate) port: Port,
@@ -165,7 +177,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// The node has no port, or no memory, for it.
-    pub(crate) fn new(domain: &Arc<Domain>, traits: Traits) -> Answer<Arc<Self>> {
+    pub(crate) fn new(domain: &Arc<Domain>, caps: u64, flags: Flags) -> Answer<Arc<Self>> {
         let port = Port::open(&domain.node.node(), PortConfig::default()).map_err(|error| refused(&error))?;
         let (mailbox, export, knocks) = meet::mailbox(&port).map_err(|error| refused(&error))?;
         let address = Address::new(
@@ -176,7 +188,8 @@ impl Endpoint {
             random(),
         );
         Ok(Arc::new(Self {
-            traits,
+            caps,
+            flags,
             address,
             port,
             enabled: AtomicBool::new(false),
@@ -270,6 +283,16 @@ impl Endpoint {
             self.serve_in_background();
         }
         Ok(())
+    }
+
+    /// The flags of an operation that has none of its own.
+    pub(crate) fn flags(&self, counted: Counted) -> u64 {
+        self.flags.of(counted).load(Ordering::Relaxed)
+    }
+
+    /// Operations have these from now on.
+    pub(crate) fn set_flags(&self, counted: Counted, flags: u64) {
+        self.flags.of(counted).store(flags, Ordering::Relaxed);
     }
 
     /// Whether the end of an operation with these flags is told by a completion.

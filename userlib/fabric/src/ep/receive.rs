@@ -44,7 +44,7 @@ impl Endpoint {
     pub(crate) fn receive(self: &Arc<Self>, tagged: bool, mut receive: Receive, asked: Asked) -> Answer {
         let mut state = self.active()?;
         state.follow_av();
-        receive.from = if self.traits.caps & FI_DIRECTED_RECV == 0 {
+        receive.from = if self.caps & FI_DIRECTED_RECV == 0 {
             ANY
         } else {
             state.sender(receive.from)

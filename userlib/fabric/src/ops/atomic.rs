@@ -150,7 +150,7 @@ unsafe fn begin(ep: *mut fid_ep, manner: Manner, made: &Call<'_>) -> Answer {
     let (op, on) = supported(made.shape, made.datatype, made.op)?;
     let width = on.bytes() as usize;
     let flags = match manner {
-        Manner::Plain => endpoint.traits.tx_flags,
+        Manner::Plain => endpoint.flags(Counted::Write),
         Manner::Inject => 0,
         Manner::Flags(flags) if flags & !FLAGS != 0 => return Err(Errno::BADFLAGS),
         Manner::Flags(flags) => flags,

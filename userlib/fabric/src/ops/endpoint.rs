@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{atomic, message, rma, tagged};
+use crate::absent;
 use crate::av::{self, write_address};
 use crate::domain::Domain;
-use crate::ep::{Counted, Endpoint, Traits};
+use crate::ep::{Counted, Endpoint, Flags};
 use crate::ffi::{Handle, array, call, given, table};
 use crate::fi::*;
-use crate::info::QUEUE;
+use crate::info::{QUEUE, RX_FLAGS, TX_FLAGS};
 use crate::service::Named;
 use crate::{cntr, cq, eq};
 
@@ -18,13 +19,10 @@ use crate::{cntr, cq, eq};
 type EndpointHandle = Handle<fid_ep, Endpoint>;
 
 static FID_OPS: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
     close: Some(close),
     bind: Some(bind),
     control: Some(control),
-    ops_open: None,
-    tostr: None,
-    ops_set: None,
+    ..absent::FID_OPS
 };
 
 static OPS: fi_ops_ep = fi_ops_ep {
@@ -32,8 +30,8 @@ static OPS: fi_ops_ep = fi_ops_ep {
     cancel: Some(cancel),
     getopt: Some(getopt),
     setopt: Some(setopt),
-    tx_ctx: Some(no_tx_ctx),
-    rx_ctx: Some(no_rx_ctx),
+    tx_ctx: Some(absent::tx_ctx),
+    rx_ctx: Some(absent::rx_ctx),
     rx_size_left: Some(size_left),
     tx_size_left: Some(size_left),
 };
@@ -42,12 +40,13 @@ static CM_OPS: fi_ops_cm = fi_ops_cm {
     size: size_of::<fi_ops_cm>(),
     setname: Some(setname),
     getname: Some(getname),
-    getpeer: Some(getpeer),
-    connect: Some(connect),
-    listen: None,
-    accept: Some(accept),
-    reject: None,
-    shutdown: Some(shutdown),
+    getpeer: Some(absent::getpeer),
+    connect: Some(absent::connect),
+    listen: Some(absent::listen),
+    accept: Some(absent::accept),
+    reject: Some(absent::reject),
+    shutdown: Some(absent::shutdown),
+    // The headers look whether there is any.
     join: None,
 };
 
@@ -72,14 +71,10 @@ pub(crate) unsafe extern "C" fn open(
         if attr.is_some_and(|attr| attr.type_ != FI_EP_RDM) {
             return Err(Errno::INVAL);
         }
-        let traits = Traits {
-            caps: info.caps,
-            tx_flags: tx.map_or(0, |tx| tx.op_flags),
-            rx_flags: rx.map_or(0, |rx| rx.op_flags),
-        };
+        let flags = Flags::new(tx.map_or(0, |tx| tx.op_flags), rx.map_or(0, |rx| rx.op_flags));
         // SAFETY: the program says how long its address is.
         let source = unsafe { array(info.src_addr.cast_const().cast::<u8>(), info.src_addrlen)? };
-        let object = Endpoint::new(domain, traits)?;
+        let object = Endpoint::new(domain, info.caps, flags)?;
         if !source.is_empty()
             && let Named::Service(service) = Named::read(source)?
         {
@@ -97,7 +92,7 @@ pub(crate) unsafe extern "C" fn open(
             rma: table(&rma::OPS),
             tagged: table(&tagged::OPS),
             atomic: table(&atomic::OPS),
-            collective: core::ptr::null_mut(),
+            collective: table(&absent::COLLECTIVE).cast(),
         };
         // SAFETY: checked above.
         unsafe { *ep = EndpointHandle::give(face, FI_CLASS_EP, object) };
@@ -220,12 +215,38 @@ fn bind_counter(endpoint: &Arc<Endpoint>, counter: &Arc<cntr::Counter>, flags: u
     Ok(())
 }
 
-unsafe extern "C" fn control(fid: *mut fid, command: c_int, _arg: *mut c_void) -> c_int {
+/// What flags are about, as a program names it: `FI_TRANSMIT` or `FI_RECV`, and which flags such operations may have by default.
+fn direction(flags: u64) -> Answer<(Counted, u64)> {
+    match flags & (FI_TRANSMIT | FI_RECV) {
+        FI_TRANSMIT => Ok((Counted::Send, TX_FLAGS)),
+        FI_RECV => Ok((Counted::Receive, RX_FLAGS)),
+        _ => Err(Errno::INVAL),
+    }
+}
+
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
     call(|| {
         // SAFETY: C's handle.
         let endpoint = unsafe { of(fid)? };
+        // SAFETY: with these commands the argument is null or one of flags.
+        let flags = || unsafe { arg.cast::<u64>().as_mut() }.ok_or(Errno::INVAL);
         match command.cast_unsigned() {
             FI_ENABLE => endpoint.enable(),
+            FI_GETOPSFLAG => {
+                let flags = flags()?;
+                *flags = endpoint.flags(direction(*flags)?.0);
+                Ok(())
+            }
+            FI_SETOPSFLAG => {
+                let flags = *flags()?;
+                let (counted, allowed) = direction(flags)?;
+                let wanted = flags & !(FI_TRANSMIT | FI_RECV);
+                if wanted & !allowed != 0 {
+                    return Err(Errno::BADFLAGS);
+                }
+                endpoint.set_flags(counted, wanted);
+                Ok(())
+            }
             _ => Err(Errno::NOSYS),
         }
     })
@@ -287,26 +308,6 @@ unsafe extern "C" fn setopt(
     })
 }
 
-unsafe extern "C" fn no_tx_ctx(
-    _ep: *mut fid_ep,
-    _index: c_int,
-    _attr: *mut fi_tx_attr,
-    _tx: *mut *mut fid_ep,
-    _context: *mut c_void,
-) -> c_int {
-    -Errno::NOSYS.0
-}
-
-unsafe extern "C" fn no_rx_ctx(
-    _ep: *mut fid_ep,
-    _index: c_int,
-    _attr: *mut fi_rx_attr,
-    _rx: *mut *mut fid_ep,
-    _context: *mut c_void,
-) -> c_int {
-    -Errno::NOSYS.0
-}
-
 unsafe extern "C" fn size_left(ep: *mut fid_ep) -> isize {
     // SAFETY: C's handle.
     crate::ffi::count(|| unsafe { of(ep) }?.active().map(|_| QUEUE))
@@ -329,25 +330,4 @@ unsafe extern "C" fn getname(fid: fid_t, addr: *mut c_void, len: *mut usize) -> 
         // SAFETY: C's handle, and room as it says.
         unsafe { write_address(&of(fid)?.address, addr, len, true) }
     })
-}
-
-unsafe extern "C" fn getpeer(_ep: *mut fid_ep, _addr: *mut c_void, _len: *mut usize) -> c_int {
-    -Errno::NOSYS.0
-}
-
-unsafe extern "C" fn connect(
-    _ep: *mut fid_ep,
-    _addr: *const c_void,
-    _param: *const c_void,
-    _len: usize,
-) -> c_int {
-    -Errno::NOSYS.0
-}
-
-unsafe extern "C" fn accept(_ep: *mut fid_ep, _param: *const c_void, _len: usize) -> c_int {
-    -Errno::NOSYS.0
-}
-
-unsafe extern "C" fn shutdown(_ep: *mut fid_ep, _flags: u64) -> c_int {
-    -Errno::NOSYS.0
 }

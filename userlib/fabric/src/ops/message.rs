@@ -58,7 +58,7 @@ pub(super) unsafe fn send(
         let endpoint = unsafe { of(ep)? };
         let message = message()?;
         let flags = match manner {
-            Manner::Plain => endpoint.traits.tx_flags,
+            Manner::Plain => endpoint.flags(Counted::Send),
             Manner::Inject => FI_INJECT | FI_INJECT_COMPLETE,
             Manner::Flags(flags) if flags & !SEND_FLAGS != 0 => return Err(Errno::BADFLAGS),
             Manner::Flags(flags) => flags,
@@ -130,7 +130,7 @@ unsafe fn post(
         if flags.is_some_and(|flags| flags & !RECV_FLAGS != 0) {
             return Err(Errno::BADFLAGS);
         }
-        let flags = flags.unwrap_or(endpoint.traits.rx_flags);
+        let flags = flags.unwrap_or(endpoint.flags(Counted::Receive));
         let receive = Receive {
             buffer,
             context: context.expose_provenance(),

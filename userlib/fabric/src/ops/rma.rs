@@ -77,7 +77,7 @@ unsafe fn begin(ep: *mut fid_ep, reads: bool, manner: Manner, made: impl FnOnce(
         let endpoint: &Arc<Endpoint> = unsafe { of(ep)? };
         let made = made()?;
         let flags = match manner {
-            Manner::Plain => endpoint.traits.tx_flags,
+            Manner::Plain => endpoint.flags(Counted::Write),
             Manner::Inject => FI_INJECT,
             Manner::Flags(flags) if flags & !FLAGS != 0 => return Err(Errno::BADFLAGS),
             Manner::Flags(flags) => flags,

@@ -62,7 +62,7 @@ unsafe fn post(
         } else {
             buffer()?
         };
-        let flags = flags.unwrap_or(endpoint.traits.rx_flags);
+        let flags = flags.unwrap_or(endpoint.flags(Counted::Receive));
         let receive = Receive {
             buffer,
             context: wanted.context.expose_provenance(),
