@@ -9,10 +9,10 @@
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use netvm_process::Life;
 use sharded_slab::{Config, DefaultConfig, Entry, Slab};
 
 use crate::fault::{Fault, Result};
-use crate::life::{self, Life};
 
 /// Upper bits, for the kind.
 const KIND_BITS: usize = 6;
@@ -75,7 +75,7 @@ const KEY_MASK: usize = usize::MAX >> KIND_BITS;
 
 /// Gives an object a handle.
 pub(crate) fn make<H: Handle>(object: H::Object) -> Result<*mut H> {
-    let life = life::present()?;
+    let life = Life::present()?;
     match H::table().0.insert(Made {
         life,
         closed: AtomicBool::new(false),
@@ -107,7 +107,7 @@ fn key<H: Handle>(handle: *const H) -> Result<usize> {
 #[inline]
 pub(crate) fn get<H: Handle>(handle: *const H) -> Result<Used<H::Object>> {
     let used = H::table().0.get(key(handle)?).ok_or(Fault::stale(H::NAME))?;
-    if used.life == life::present()? {
+    if used.life.is_present() {
         Ok(Used(used))
     } else {
         Err(Fault::argument(

@@ -6,7 +6,7 @@
 //! | question | file |
 //! |---|---|
 //! | what a handle is, and why one that was closed is no danger | `handle.rs` |
-//! | a `fork` | `life.rs` |
+//! | a `fork` | [`netvm_process::life`] |
 //! | what becomes of an error, or of a panic | `fault.rs`, `call.rs` |
 //! | which `errno` an error is | `errno.rs` |
 //! | how arguments are checked | `argument.rs` |
@@ -29,7 +29,6 @@ mod errno;
 mod fault;
 mod handle;
 mod hold;
-mod life;
 
 // In the order of the header.
 pub mod error;

@@ -161,7 +161,7 @@ pub(crate) unsafe extern "C" fn open(
             ops: table(&OPS),
         };
         // SAFETY: checked above.
-        unsafe { *av = AvHandle::give(face, FI_CLASS_AV, object) };
+        unsafe { *av = AvHandle::give(face, FI_CLASS_AV, object)? };
         Ok(())
     })
 }

@@ -154,7 +154,7 @@ pub(crate) unsafe extern "C" fn open(
             ops: table(&OPS),
         };
         // SAFETY: checked above.
-        unsafe { *cntr = CounterHandle::give(face, FI_CLASS_CNTR, object) };
+        unsafe { *cntr = CounterHandle::give(face, FI_CLASS_CNTR, object)? };
         Ok(())
     })
 }

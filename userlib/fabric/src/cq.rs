@@ -342,7 +342,7 @@ pub(crate) unsafe extern "C" fn open(
             ops: table(&OPS),
         };
         // SAFETY: checked above.
-        unsafe { *cq = CqHandle::give(face, FI_CLASS_CQ, object) };
+        unsafe { *cq = CqHandle::give(face, FI_CLASS_CQ, object)? };
         Ok(())
     })
 }

@@ -167,7 +167,7 @@ pub(crate) unsafe extern "C" fn open(
             mr: table(&mr::OPS),
         };
         // SAFETY: checked above.
-        unsafe { *domain = DomainHandle::give(face, FI_CLASS_DOMAIN, object) };
+        unsafe { *domain = DomainHandle::give(face, FI_CLASS_DOMAIN, object)? };
         Ok(())
     })
 }

@@ -185,7 +185,7 @@ pub(crate) unsafe extern "C" fn open(
             ops: table(&OPS),
         };
         // SAFETY: checked above.
-        unsafe { *eq = EqHandle::give(face, FI_CLASS_EQ, object) };
+        unsafe { *eq = EqHandle::give(face, FI_CLASS_EQ, object)? };
         Ok(())
     })
 }

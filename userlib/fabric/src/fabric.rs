@@ -55,7 +55,7 @@ pub(crate) unsafe extern "C" fn open(
             api_version: attr.api_version,
         };
         // SAFETY: checked above.
-        unsafe { *fabric = FabricHandle::give(face, FI_CLASS_FABRIC, Arc::new(Fabric)) };
+        unsafe { *fabric = FabricHandle::give(face, FI_CLASS_FABRIC, Arc::new(Fabric))? };
         Ok(())
     })
 }

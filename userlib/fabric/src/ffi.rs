@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use netvm_process::Life;
 use parking_lot::Mutex;
 
 use crate::fi::{
@@ -65,6 +66,8 @@ unsafe impl Face for fid_poll {}
 pub(crate) struct Handle<F: Face, T> {
     face: F,
     class: usize,
+    /// A child of `fork` has a copy of the handle, and no part in what is behind it: threads, links, shared memory.
+    life: Life,
     object: Option<Arc<T>>,
 }
 
@@ -78,13 +81,17 @@ const REMEMBERED: usize = 512;
 
 impl<F: Face, T: Send + Sync + 'static> Handle<F, T> {
     /// Hands an object to C.
-    pub(crate) fn give(face: F, class: u32, object: Arc<T>) -> *mut F {
+    ///
+    /// # Errors
+    /// There is no memory to tell this process from its children.
+    pub(crate) fn give(face: F, class: u32, object: Arc<T>) -> Answer<*mut F> {
         let handle = Box::new(Self {
             face,
             class: class as usize,
+            life: Life::present().map_err(|_| Errno::NOMEM)?,
             object: Some(object),
         });
-        Box::into_raw(handle).cast()
+        Ok(Box::into_raw(handle).cast())
     }
 
     /// The object behind a handle.
@@ -105,6 +112,9 @@ impl<F: Face, T: Send + Sync + 'static> Handle<F, T> {
         let handle = unsafe { &*face.cast::<Self>() };
         if handle.class != class as usize {
             return Err(Errno::INVAL);
+        }
+        if !handle.life.is_present() {
+            return Err(Errno::BADF);
         }
         handle.object.as_ref().ok_or(Errno::BADF)
     }

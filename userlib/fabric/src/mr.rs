@@ -84,7 +84,7 @@ unsafe fn register(fid: *mut fid, wanted: &Wanted<'_>, mr: *mut *mut fid_mr) -> 
             key,
         };
         // SAFETY: checked above.
-        unsafe { *mr = MrHandle::give(face, FI_CLASS_MR, Arc::new(object)) };
+        unsafe { *mr = MrHandle::give(face, FI_CLASS_MR, Arc::new(object))? };
         Ok(())
     })
 }

@@ -67,7 +67,7 @@ pub(crate) unsafe extern "C" fn open(
             ops: table(&OPS),
         };
         // SAFETY: checked above.
-        unsafe { *set = PollHandle::give(face, FI_CLASS_POLL, object) };
+        unsafe { *set = PollHandle::give(face, FI_CLASS_POLL, object)? };
         Ok(())
     })
 }

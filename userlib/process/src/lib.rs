@@ -8,6 +8,7 @@
 pub mod backend;
 pub mod choice;
 pub mod driver;
+pub mod life;
 pub mod machine;
 pub mod node;
 mod patience;
@@ -20,6 +21,7 @@ pub mod worker;
 pub use backend::NodeBackend;
 pub use choice::{OpenError, Opened, open};
 pub use driver::{Glue, HostSide};
+pub use life::Life;
 pub use machine::{Area, Machine, Memory, Threads, Whole};
 pub use node::NodeParts;
 pub use soft::{SoftBuilder, SoftError, SoftNode};

@@ -95,7 +95,7 @@ pub(crate) unsafe extern "C" fn open(
             collective: table(&absent::COLLECTIVE).cast(),
         };
         // SAFETY: checked above.
-        unsafe { *ep = EndpointHandle::give(face, FI_CLASS_EP, object) };
+        unsafe { *ep = EndpointHandle::give(face, FI_CLASS_EP, object)? };
         Ok(())
     })
 }

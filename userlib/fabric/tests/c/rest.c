@@ -393,6 +393,50 @@ static void what_is_not_offered(void)
     }
 }
 
+/* A child of fork has no part in what its parent has opened: each call is answered, and the parent goes on. It may open its own. */
+static void a_child(void)
+{
+    int context, received, status;
+    char here[8];
+    for (int round = 0; round < 2; round++) {
+        fflush(NULL);
+        pid_t child = fork();
+        if (child == 0) {
+            struct fi_cq_tagged_entry entry;
+            struct fid_fabric *fabric;
+            struct fid_domain *domain;
+            struct fid_mr *mr;
+            /* Nothing waits for ever. */
+            alarm(30);
+            if (round == 0)
+                exit(0);
+            REFUSED(fi_send(side.ep, "of child", 8, NULL, side.other, &context), FI_EBADF);
+            REFUSED(fi_inject(side.ep, "of child", 8, side.other), FI_EBADF);
+            REFUSED(fi_cq_read(side.rx, &entry, 1), FI_EBADF);
+            REFUSED(fi_cq_sread(side.rx, &entry, 1, NULL, -1), FI_EBADF);
+            REFUSED(fi_cntr_wait(side.written, 1000000, -1), FI_EBADF);
+            REFUSED(fi_mr_reg(side.domain, here, 8, FI_REMOTE_READ, 0, KEY, 0, &mr, NULL), FI_EBADF);
+            REFUSED(fi_close(&side.ep->fid), FI_EBADF);
+            REFUSED(fi_close(&side.domain->fid), FI_EBADF);
+            WORKS(fi_fabric(side.info->fabric_attr, &fabric, NULL));
+            WORKS(fi_domain(fabric, side.info, &domain, NULL));
+            WORKS(fi_mr_reg(domain, here, 8, FI_REMOTE_READ, 0, KEY, 0, &mr, NULL));
+            WORKS(fi_close(&mr->fid));
+            WORKS(fi_close(&domain->fid));
+            WORKS(fi_close(&fabric->fid));
+            exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child && status == 0, "the child: %x", status);
+        meet();
+        WORKS(fi_recv(side.ep, here, sizeof here, NULL, side.other, &received));
+        POSTED(fi_send(side.ep, "goes on.", 8, NULL, side.other, &context));
+        ends(side.tx, &context);
+        ends(side.rx, &received);
+        CHECK(memcmp(here, "goes on.", 8) == 0, "%.8s", here);
+        meet();
+    }
+}
+
 int main(int count, char **arguments)
 {
     static const struct body bodies[] = {
@@ -405,6 +449,7 @@ int main(int count, char **arguments)
         {"what_an_endpoint_is_told", what_an_endpoint_is_told},
         {"a_peer_that_is_not_known", a_peer_that_is_not_known},
         {"what_is_not_offered", what_is_not_offered},
+        {"a_child", a_child},
     };
     return run_bodies(bodies, sizeof bodies / sizeof *bodies, count > 1 ? arguments[1] : NULL);
 }

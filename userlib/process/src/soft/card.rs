@@ -1,7 +1,6 @@
-//! The software card as a node's machine, and how a child of `fork` is told apart.
+//! The software card as a node's machine.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use netvm_abi::port_area::PORT_STATE;
@@ -9,11 +8,10 @@ use netvm_abi::shared_map::SharedMap;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{Nanos, PortId, Status, WordIndex};
 use netvm_host::platform::PageGone;
+use netvm_soft::Parts;
 use netvm_soft::card::SoftCard;
-use netvm_soft::{PAGE_BYTES, Parts};
-use rustix::io::Errno;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use crate::life::Life;
 use crate::machine::Machine;
 
 /// Rings in memory lose nothing, and a process may lose its processor for long: patience with a link that works costs nothing.
@@ -64,66 +62,28 @@ fn within(peer_timeout: Duration, usual: netvm_soft::Timers) -> netvm_soft::Time
     }
 }
 
-/// A word that is 1 in the process that made it and 0 in its children: the kernel wipes its page at a `fork`.
-pub(super) struct Marker {
-    at: usize,
-}
-
-impl Marker {
-    pub(super) fn new() -> Result<Self, Errno> {
-        // SAFETY: a new mapping at an address of the kernel's choice; the advice concerns it alone.
-        let at = unsafe {
-            let prot = ProtFlags::READ | ProtFlags::WRITE;
-            let at = rustix::mm::mmap_anonymous(core::ptr::null_mut(), PAGE_BYTES, prot, MapFlags::PRIVATE)?;
-            rustix::mm::madvise(at, PAGE_BYTES, Advice::LinuxWipeOnFork)?;
-            at
-        };
-        let marker = Self {
-            at: at.expose_provenance(),
-        };
-        marker.word().store(1, Ordering::Relaxed);
-        Ok(marker)
-    }
-
-    fn word(&self) -> &AtomicU32 {
-        // SAFETY: the page is this value's own, and aligned.
-        unsafe { &*core::ptr::with_exposed_provenance(self.at) }
-    }
-
-    fn is_mine(&self) -> bool {
-        self.word().load(Ordering::Relaxed) == 1
-    }
-}
-
-impl Drop for Marker {
-    fn drop(&mut self) {
-        // SAFETY: the page is this value's own, and no reference to it is left.
-        let _ = unsafe { rustix::mm::munmap(core::ptr::with_exposed_provenance_mut(self.at), PAGE_BYTES) };
-    }
-}
-
 /// A node's card.
 pub(crate) struct ProcessCard {
     card: Arc<SoftCard>,
-    marker: Marker,
+    life: Life,
     shared: Arc<netvm_soft::memory::WordSpace>,
     states: Vec<WordIndex>,
 }
 
 impl ProcessCard {
-    pub(super) fn new(card: Arc<SoftCard>, marker: Marker, parts: &Parts) -> Self {
+    pub(super) fn new(card: Arc<SoftCard>, life: Life, parts: &Parts) -> Self {
         let map = SharedMap::new(&parts.geometry);
         let state = |port| WordIndex(map.port_area(PortId(port)).0 + PORT_STATE.0);
         Self {
             card,
-            marker,
+            life,
             shared: Arc::clone(&parts.shared),
             states: (0..parts.geometry.ports).map(state).collect(),
         }
     }
 
     pub(super) fn is_this_process(&self) -> bool {
-        self.marker.is_mine()
+        self.life.is_present()
     }
 
     /// In a child of fork, whose copy of these words is its own: every port is dead.
@@ -142,7 +102,7 @@ impl Machine for ProcessCard {
 
     #[inline]
     fn kick(&self) {
-        if self.marker.is_mine() {
+        if self.life.is_present() {
             self.card.run();
         } else {
             self.orphan();
@@ -158,7 +118,7 @@ impl Machine for ProcessCard {
     }
 
     fn rest(&self) {
-        if self.marker.is_mine() {
+        if self.life.is_present() {
             self.card.rest();
         } else {
             self.orphan();
@@ -178,7 +138,7 @@ impl Machine for ProcessCard {
     }
 
     fn is_ours(&self) -> bool {
-        self.marker.is_mine()
+        self.life.is_present()
     }
 }
 

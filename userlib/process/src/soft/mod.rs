@@ -46,10 +46,11 @@ use rustix::io::Errno;
 use tracing::info;
 
 use crate::backend::NodeBackend;
+use crate::life::Life;
 use crate::machine::{Threads, Whole};
 use crate::node::{self, NodeParts};
 
-use card::{Marker, ProcessCard};
+use card::ProcessCard;
 use memory::ProcessMemory;
 
 /// The most nodes that know each other, if a program does not say.
@@ -303,8 +304,8 @@ impl SoftBuilder {
         let soft = SoftCard::new((number, self.nodes), core, listeners)
             .map_err(|errno| SoftError::System("an eventfd", errno))?;
         let soft = Arc::new(soft);
-        let marker = Marker::new().map_err(|errno| SoftError::System("memory of a card", errno))?;
-        let machine = ProcessCard::new(Arc::clone(&soft), marker, &parts);
+        let life = Life::present().map_err(|errno| SoftError::System("memory of a card", errno))?;
+        let machine = ProcessCard::new(Arc::clone(&soft), life, &parts);
         let host = node::attach(&parts, machine, page_deadline)
             .map_err(|error| SoftError::Config(format!("driver: {error:?}")))?;
         let node = Arc::new(NodeParts::new(parts, host, ProcessMemory::new()));
