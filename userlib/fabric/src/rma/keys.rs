@@ -21,17 +21,32 @@ pub(crate) struct Target {
     pub(crate) at: u64,
 }
 
+/// Where in the memory that a key names an operation begins.
+#[derive(Clone, Debug)]
+pub(super) struct Aim {
+    pub(super) segment: RemoteSegment,
+    pub(super) at: u64,
+    /// Another number for each import.
+    pub(super) import: u64,
+}
+
 enum Key {
     /// The helper imports it.
     Asked,
-    Ready(RemoteSegment),
+    Ready {
+        segment: RemoteSegment,
+        import: u64,
+    },
     /// It could not be imported; the next operation fails for it.
     Refused(Errno),
 }
 
 /// Keys by the endpoint through which they are named.
 #[derive(Default)]
-pub(super) struct Keys(HashMap<(Address, u64), Key>);
+pub(super) struct Keys {
+    keys: HashMap<(Address, u64), Key>,
+    imports: u64,
+}
 
 /// How long a key is asked for: one that is not there is no key.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -45,23 +60,27 @@ impl Keys {
         &mut self,
         domain: &Arc<Domain>,
         target: &Target,
-    ) -> Answer<std::result::Result<(RemoteSegment, u64), Errno>> {
+    ) -> Answer<std::result::Result<Aim, Errno>> {
         let name = (target.address, target.key);
-        match self.0.get(&name) {
-            Some(Key::Ready(segment)) => {
+        match self.keys.get(&name) {
+            Some(Key::Ready { segment, import }) => {
                 let start = if domain.basic { segment.address().get() } else { 0 };
-                let at = target.at.checked_sub(start);
-                return Ok(at.map(|at| (segment.clone(), at)).ok_or(Errno::ACCES));
+                let aim = |at| Aim {
+                    segment: segment.clone(),
+                    at,
+                    import: *import,
+                };
+                return Ok(target.at.checked_sub(start).map(aim).ok_or(Errno::ACCES));
             }
             Some(Key::Refused(errno)) => {
                 let errno = *errno;
                 // The one after it asks anew.
-                self.0.remove(&name);
+                self.keys.remove(&name);
                 return Ok(Err(errno));
             }
             Some(Key::Asked) => {}
             None => {
-                self.0.insert(name, Key::Asked);
+                self.keys.insert(name, Key::Asked);
                 ask(domain, *target);
             }
         }
@@ -69,18 +88,16 @@ impl Keys {
     }
 
     pub(super) fn imported(&mut self, target: &Target, found: Answer<RemoteSegment>) {
-        let key = found.map_or_else(Key::Refused, Key::Ready);
-        self.0.insert((target.address, target.key), key);
+        self.imports += 1;
+        let import = self.imports;
+        let key = found.map_or_else(Key::Refused, |segment| Key::Ready { segment, import });
+        self.keys.insert((target.address, target.key), key);
     }
 
-    /// Memory that is not exported any more.
-    pub(super) fn forget(&mut self, segment: Option<&RemoteSegment>) {
-        let Some(gone) = segment else { return };
-        let is_it = |key: &Key| {
-            matches!(key, Key::Ready(segment)
-                if segment.node() == gone.node() && segment.port() == gone.port() && segment.name() == gone.name())
-        };
-        self.0.retain(|_, key| !is_it(key));
+    /// What was imported names nothing any more.
+    pub(super) fn forget(&mut self, gone: u64) {
+        let is_it = |key: &Key| matches!(key, Key::Ready { import, .. } if *import == gone);
+        self.keys.retain(|_, key| !is_it(key));
     }
 }
 

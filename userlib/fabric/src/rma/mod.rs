@@ -114,7 +114,7 @@ impl Rma {
         let mut op = make();
         op.name(*target);
         match segment {
-            Ok((segment, at)) => op.aim(segment, at),
+            Ok(aim) => op.aim(aim),
             // The operation was taken, and fails.
             Err(errno) => op.fail(errno, Status::Ok),
         }
@@ -169,9 +169,9 @@ impl State {
     fn progress(&mut self, domain: &Arc<Domain>, under_way: &AtomicUsize) {
         self.look_up_anew(domain, under_way);
         let mut at = 0;
-        let mut failures: Vec<Failure> = Vec::new();
+        let mut of_others: Vec<Error> = Vec::new();
         while let Some(op) = self.active.get_mut(at) {
-            if op.is_whole() || op.post(domain, &mut failures) {
+            if op.is_whole() || op.post(domain, &mut of_others) {
                 if !op.has_ended(domain) {
                     at += 1;
                     continue;
@@ -186,8 +186,8 @@ impl State {
                 break;
             }
         }
-        for failure in failures {
-            self.blame(&failure);
+        for error in of_others {
+            self.told_of_others(&error);
         }
         self.flush(domain, under_way);
     }
@@ -197,8 +197,8 @@ impl State {
         for (target, mut op) in std::mem::take(&mut self.anew) {
             match self.keys.find(domain, &target) {
                 Err(_) => self.anew.push((target, op)),
-                Ok(Ok((segment, at))) => {
-                    op.aim(segment, at);
+                Ok(Ok(aim)) => {
+                    op.aim(aim);
                     self.active.push(op);
                 }
                 Ok(Err(errno)) => {
@@ -209,31 +209,49 @@ impl State {
         }
     }
 
-    /// An operation of the port has failed, and a call that was about another one was told.
-    fn blame(&mut self, failure: &Failure) {
-        let mut found = false;
+    /// A call was told of operations of the port that it was not about.
+    fn told_of_others(&mut self, error: &Error) {
+        match error {
+            Error::Failed(failure) => {
+                self.blame(failure);
+            }
+            _ => self.doubt_all(),
+        }
+    }
+
+    /// More has failed than the card had room to tell of: each write that has not landed may be one of these.
+    fn doubt_all(&mut self) {
+        let landing = self.landing.values_mut().flat_map(Landing::ops);
+        self.active.iter_mut().chain(landing).for_each(Op::doubt);
+    }
+
+    /// An operation of the port has failed, and a call that was about another one was told. Says whether it is under way.
+    fn blame(&mut self, failure: &Failure) -> bool {
+        let (mut found, mut gone) = (false, None);
         let landing = self.landing.get_mut(&failure.node);
         let ops = self
             .active
             .iter_mut()
             .chain(landing.into_iter().flat_map(Landing::ops));
+        // With a link goes all that had not landed: one record stands for it.
+        let with_all = op::is_of_a_link(failure.status);
         for op in ops {
-            if op.is(failure.op) {
+            if op.is(failure.op) || (with_all && op.lands() == Some(failure.node)) {
                 op.fail(errno_of_status(failure.status), failure.status);
                 found = true;
+                gone = op.import().filter(|_| op::is_stale(failure.status));
             } else if failure.others > 0 && op.lands() == Some(failure.node) {
-                // One of several that failed, perhaps: it is not told which, nor why. For the same reason, if it was the key.
-                let status = if op::is_stale(failure.status) {
-                    failure.status
-                } else {
-                    Status::Ok
-                };
-                op.fail(Errno::IO, status);
+                op.doubt();
             }
+        }
+        // What begins from now on looks it up.
+        if let Some(gone) = gone {
+            self.keys.forget(gone);
         }
         if !found {
             crate::log::trace(|| format!("one that had ended before: {failure}"));
         }
+        found
     }
 
     /// One flush for all writes to a node that were posted.
@@ -266,7 +284,7 @@ impl State {
             match domain.memory.begin_flush_remote(node) {
                 Ok(flush) => landing.flushing = Some((flush, std::mem::take(&mut landing.waiting))),
                 Err(Error::NoRoom { .. }) => {}
-                Err(Error::Failed(failure)) => self.blame(&failure),
+                Err(error @ (Error::Failed(_) | Error::FailuresLost { .. })) => self.told_of_others(&error),
                 Err(error) => {
                     let ops = std::mem::take(&mut landing.waiting);
                     for mut op in ops {
@@ -278,32 +296,41 @@ impl State {
         }
     }
 
+    /// A flush says that something before it has failed, or has failed itself.
     fn flush_failed(&mut self, node: NodeId, error: &Error) {
-        if let Error::Failed(failure) = error {
-            let known = self
-                .landing
-                .get_mut(&node)
-                .is_some_and(|landing| landing.ops().any(|op| op.is(failure.op)));
-            if known {
-                return self.blame(failure);
+        // A flush names one of what has failed. It may be a part of one that has begun anew since.
+        let told = match error {
+            Error::Failed(failure) => self.blame(failure),
+            Error::FailuresLost { .. } => {
+                self.doubt_all();
+                true
             }
-        }
-        let (errno, status) = (errno_of(error), error.status().unwrap_or(Status::Ok));
-        let ops = self
-            .landing
-            .get_mut(&node)
-            .and_then(|landing| landing.flushing.as_mut());
-        for op in ops.into_iter().flat_map(|(_, ops)| ops.iter_mut()) {
-            op.fail(errno, status);
+            _ => {
+                let (errno, status) = (errno_of(error), error.status().unwrap_or(Status::Ok));
+                self.flushed(node).for_each(|op| op.fail(errno, status));
+                true
+            }
+        };
+        if !told {
+            self.flushed(node).for_each(Op::doubt);
         }
     }
 
+    /// What the flush to a node is for.
+    fn flushed(&mut self, node: NodeId) -> impl Iterator<Item = &mut Op> {
+        let landing = self.landing.get_mut(&node);
+        let flushing = landing.and_then(|landing| landing.flushing.as_mut());
+        flushing.into_iter().flat_map(|(_, ops)| ops.iter_mut())
+    }
+
     fn end(&mut self, mut op: Op, under_way: &AtomicUsize) {
-        if op.key_is_gone() {
-            self.keys.forget(op.segment());
+        let (import, is_gone) = (op.import(), op.key_is_gone());
+        let anew = op.begin_anew();
+        // Memory of another length has another key, too.
+        if let Some(import) = import.filter(|_| is_gone || anew.is_some()) {
+            self.keys.forget(import);
         }
-        if let Some((target, was)) = op.begin_anew() {
-            self.keys.forget(was.as_ref());
+        if let Some(target) = anew {
             self.anew.push((target, op));
             return;
         }

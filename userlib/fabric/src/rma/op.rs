@@ -4,10 +4,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use netvm::abi::atomic::Atomic;
-use netvm::{
-    Error, Failure, NodeId, OpId, Pending, PendingAtomic, RemoteSegment, Status, ValueOp, ValueType,
-};
+use netvm::{Error, NodeId, OpId, Pending, PendingAtomic, RemoteSegment, Status, ValueOp, ValueType};
 
+use super::keys::Aim;
 use super::scratch::{PLACE, Place};
 use super::{Calls, Target, errno_of};
 use crate::buffer::Buffer;
@@ -22,6 +21,9 @@ const PART: usize = 96 << 10;
 const SMALL_PART: usize = 16 << 10;
 /// Reads and atomics of one operation that are under way at a time.
 const DEPTH: usize = 16;
+
+/// Each time that more fails than is told, some of it is told: so this is not reached, unless something else is wrong.
+const MOST_DOUBTS: u8 = 200;
 
 /// What an operation is.
 pub(crate) enum What {
@@ -46,6 +48,14 @@ pub(super) const fn is_stale(status: Status) -> bool {
     )
 }
 
+/// It is about a link, and so about everything that went by it.
+pub(super) const fn is_of_a_link(status: Status) -> bool {
+    matches!(
+        status,
+        Status::LinkLost | Status::StaleIncarnation | Status::CardGone | Status::NoSuchNode
+    )
+}
+
 /// An operation.
 pub(crate) struct Op {
     /// Where its end is told.
@@ -59,9 +69,13 @@ pub(crate) struct Op {
     pub(crate) completes: bool,
     /// For the other side's completion queue: its address there, and the data.
     pub(crate) tells: Option<(u64, u64)>,
-    segment: Option<(RemoteSegment, u64)>,
-    /// What the program has named, until it was looked up anew.
+    aim: Option<Aim>,
+    /// What the program has named.
     target: Option<Target>,
+    /// It has begun anew, since its key named other memory.
+    anew: bool,
+    /// How often it has begun anew because it was not known how it had ended.
+    doubts: u8,
     /// An atomic of it took effect.
     took_effect: bool,
     /// Bytes that were posted.
@@ -71,6 +85,8 @@ pub(crate) struct Op {
     reads: VecDeque<(Pending, Option<Place>)>,
     atomics: VecDeque<(usize, PendingAtomic)>,
     failed: Option<(Errno, Status)>,
+    /// It may have failed.
+    in_doubt: bool,
 }
 
 impl Op {
@@ -89,14 +105,17 @@ impl Op {
             context,
             completes,
             tells: None,
-            segment: None,
+            aim: None,
             target: None,
+            anew: false,
+            doubts: 0,
             took_effect: false,
             posted: 0,
             calls: Vec::new(),
             reads: VecDeque::new(),
             atomics: VecDeque::new(),
             failed: None,
+            in_doubt: false,
         }
     }
 
@@ -106,31 +125,53 @@ impl Op {
     }
 
     /// One that failed for a key that names nothing, or memory of another length, begins anew, once: the key may name other memory by
-    /// now than when it was looked up. Gives what the program has named, and what that was.
-    pub(super) fn begin_anew(&mut self) -> Option<(Target, Option<RemoteSegment>)> {
-        let (errno, status) = self.failed?;
-        let was_other_memory = is_stale(status) || (errno == Errno::ACCES && self.calls.is_empty());
-        if !was_other_memory || self.took_effect {
+    /// now than when it was looked up. One that may have failed begins anew until it is known. Gives what the program has named.
+    pub(super) fn begin_anew(&mut self) -> Option<Target> {
+        let begins = match self.failed {
+            Some((errno, status)) => {
+                let other_memory = is_stale(status) || (errno == Errno::ACCES && self.calls.is_empty());
+                other_memory && !std::mem::replace(&mut self.anew, true)
+            }
+            None => self.in_doubt,
+        };
+        if !begins || self.took_effect {
             return None;
         }
-        let target = self.target.take()?;
-        self.posted = 0;
+        self.doubts += u8::from(self.in_doubt);
+        (self.failed, self.in_doubt) = (None, false);
+        (self.posted, self.aim) = (0, None);
         self.calls.clear();
-        self.failed = None;
-        Some((target, self.segment.take().map(|(segment, _)| segment)))
+        self.target
     }
 
     /// Says what it is about.
-    pub(super) fn aim(&mut self, segment: RemoteSegment, at: u64) {
-        self.segment = Some((segment, at));
+    pub(super) fn aim(&mut self, aim: Aim) {
+        self.aim = Some(aim);
     }
 
-    pub(super) fn segment(&self) -> Option<&RemoteSegment> {
-        self.segment.as_ref().map(|(segment, _)| segment)
+    /// Which import it uses.
+    pub(super) fn import(&self) -> Option<u64> {
+        self.aim.as_ref().map(|aim| aim.import)
+    }
+
+    fn segment(&self) -> Option<&RemoteSegment> {
+        self.aim.as_ref().map(|aim| &aim.segment)
     }
 
     pub(super) fn fail(&mut self, errno: Errno, status: Status) {
         self.failed.get_or_insert((errno, status));
+    }
+
+    /// It may have failed: of several that did it is not told which. A write may be repeated as long as its end has not been told.
+    pub(super) fn doubt(&mut self) {
+        if self.lands().is_none() || self.failed.is_some() {
+            return;
+        }
+        if self.doubts < MOST_DOUBTS {
+            self.in_doubt = true;
+        } else {
+            self.fail(Errno::IO, Status::Ok);
+        }
     }
 
     /// Whether this call was made for it.
@@ -159,11 +200,11 @@ impl Op {
 
     /// Whether all of it is posted, or nothing more will be.
     pub(super) const fn is_whole(&self) -> bool {
-        self.failed.is_some() || self.posted >= self.len()
+        self.failed.is_some() || self.in_doubt || self.posted >= self.len()
     }
 
-    /// Posts as much of it as there is room for. Says whether that was all.
-    pub(super) fn post(&mut self, domain: &Domain, failures: &mut Vec<Failure>) -> bool {
+    /// Posts as much of it as there is room for, and collects what is told of others meanwhile. Says whether that was all.
+    pub(super) fn post(&mut self, domain: &Domain, of_others: &mut Vec<Error>) -> bool {
         while !self.is_whole() {
             if self.reads.len() >= DEPTH || self.atomics.len() >= DEPTH {
                 self.harvest(domain);
@@ -174,8 +215,11 @@ impl Op {
             match self.post_part(domain) {
                 Ok(bytes) => self.posted += bytes,
                 Err(Error::NoRoom { .. }) => return false,
-                // Of an earlier one: nothing was posted.
-                Err(Error::Failed(failure)) if !self.calls.contains(&failure.op) => failures.push(failure),
+                // Of earlier ones: nothing was posted.
+                Err(Error::Failed(failure)) if !self.calls.contains(&failure.op) => {
+                    of_others.push(Error::Failed(failure));
+                }
+                Err(error @ Error::FailuresLost { .. }) => of_others.push(error),
                 Err(Error::StreamFailed { .. }) => {}
                 Err(error) => self.fail(errno_of(&error), error.status().unwrap_or(Status::Ok)),
             }
@@ -184,7 +228,7 @@ impl Op {
     }
 
     fn post_part(&mut self, domain: &Domain) -> netvm::Result<usize> {
-        let Some((segment, at)) = &self.segment else {
+        let Some(Aim { segment, at, .. }) = &self.aim else {
             return Err(Error::Released);
         };
         let at = at.saturating_add(self.posted as u64);
@@ -237,8 +281,8 @@ impl Op {
     /// All of it at once.
     fn read_shortly(&mut self, domain: &Domain, place: Place) -> netvm::Result<usize> {
         let len = self.len();
-        let begun = match &self.segment {
-            Some((segment, at)) => domain
+        let begun = match &self.aim {
+            Some(Aim { segment, at, .. }) => domain
                 .scratch
                 .room(&place, len)
                 .and_then(|room| segment.read(*at, room).begin()),
@@ -259,7 +303,9 @@ impl Op {
 
     fn post_atomic(&mut self) -> netvm::Result<usize> {
         let (
-            Some((segment, base)),
+            Some(Aim {
+                segment, at: base, ..
+            }),
             What::Atomic {
                 op,
                 on,
@@ -267,7 +313,7 @@ impl Op {
                 compares,
                 ..
             },
-        ) = (&self.segment, &self.what)
+        ) = (&self.aim, &self.what)
         else {
             return Err(Error::Released);
         };

@@ -393,6 +393,32 @@ static void what_is_not_offered(void)
     }
 }
 
+/* A key that names other memory by now, and more writes by what it named than the card has room to tell of one by one: each lands there. */
+static void many_writes_by_an_old_key(void)
+{
+    enum { MANY = 40, LONG = 100000, ROUNDS = 4 };
+    static unsigned char rooms[2][MANY][LONG], sent[LONG];
+    static int contexts[MANY];
+    struct fid_mr *mr;
+    for (int round = 0; round < ROUNDS; round++) {
+        memset(rooms[round % 2], 0, sizeof rooms[0]);
+        WORKS(fi_mr_reg(side.domain, rooms[round % 2], sizeof rooms[0], FI_REMOTE_WRITE, 0, KEY, 0, &mr, NULL));
+        meet();
+        memset(sent, 10 * round + side.number + 1, LONG);
+        for (int at = 0; at < MANY; at++)
+            POSTED(fi_write(side.ep, sent, LONG, NULL, side.other, (uint64_t)at * LONG, KEY, &contexts[at]));
+        for (int at = 0; at < MANY; at++)
+            completion(side.tx, NULL);
+        meet();
+        for (int at = 0; at < MANY; at++)
+            for (int byte = 0; byte < LONG; byte++)
+                CHECK(rooms[round % 2][at][byte] == 10 * round + 2 - side.number, "round %d, write %d: byte %d is %d", round, at, byte, rooms[round % 2][at][byte]);
+        meet();
+        WORKS(fi_close(&mr->fid));
+        meet();
+    }
+}
+
 /* A child of fork has no part in what its parent has opened: each call is answered, and the parent goes on. It may open its own. */
 static void a_child(void)
 {
@@ -451,6 +477,7 @@ int main(int count, char **arguments)
         {"what_an_endpoint_is_told", what_an_endpoint_is_told},
         {"a_peer_that_is_not_known", a_peer_that_is_not_known},
         {"what_is_not_offered", what_is_not_offered},
+        {"many_writes_by_an_old_key", many_writes_by_an_old_key},
         {"a_child", a_child},
     };
     return run_bodies(bodies, sizeof bodies / sizeof *bodies, count > 1 ? arguments[1] : NULL);
