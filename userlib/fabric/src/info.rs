@@ -12,8 +12,13 @@ use crate::wire::INJECT_BYTES;
 pub(crate) const NAME: &core::ffi::CStr = c"netvm";
 /// The provider's version: for equal names the higher one wins.
 pub(crate) const VERSION: u32 = version(0, 1);
-/// The libfabric whose interface this is.
-pub(crate) const API: u32 = version(1, 17);
+
+/// The newest libfabric whose programs are offered it. Its headers are those of 1.17, as Debian has it. What a provider shares with libfabric has
+/// only grown at the ends since then: tables of calls say how long they are, and parts of an answer of `fi_getinfo` have [`ROOM`]. An older
+/// libfabric takes a newer provider.
+pub(crate) const API: u32 = version(2, 5);
+/// Bytes of each part of an answer of `fi_getinfo`, zeros behind what it has here: a newer libfabric copies longer ones.
+const ROOM: usize = 512;
 
 /// What may be done to remote endpoints and memory.
 const PRIMARY: u64 = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC;
@@ -332,8 +337,9 @@ fn text(text: &core::ffi::CStr) -> Answer<*mut c_char> {
 
 /// A part of an answer, all zeros, that `fi_freeinfo` gives back.
 fn zeroed<T>() -> Answer<*mut T> {
+    const { assert!(size_of::<T>() <= ROOM) };
     // SAFETY: any size may be asked for.
-    let part = unsafe { libc::calloc(1, size_of::<T>()) };
+    let part = unsafe { libc::calloc(1, ROOM) };
     if part.is_null() {
         Err(Errno::NOMEM)
     } else {
