@@ -5,6 +5,7 @@ use core::ffi::{c_char, c_int};
 use crate::address::{ADDRESS_BYTES, FORMAT};
 use crate::ffi::{call, given, string};
 use crate::fi::*;
+use crate::log;
 use crate::service::{Named, Service};
 use crate::wire::INJECT_BYTES;
 
@@ -105,8 +106,13 @@ struct Addresses {
     target: Option<Named>,
 }
 
-fn need(holds: bool) -> Answer {
-    holds.then_some(()).ok_or(Errno::NODATA)
+/// What the hints ask for is here. Else no answer is given, and a log says why: the program learns no more than that there is none.
+fn need(holds: bool, what: &str) -> Answer {
+    if holds {
+        return Ok(());
+    }
+    log::trace(|| format!("fi_getinfo: no endpoint has what the hints ask for: {what}"));
+    Err(Errno::NODATA)
 }
 
 impl<'a> Hints<'a> {
@@ -129,39 +135,63 @@ impl<'a> Hints<'a> {
 
     fn check(&self) -> Answer {
         if let Some(info) = self.info {
-            need(info.caps & !CAPS == 0)?;
-            need(info.addr_format == FI_FORMAT_UNSPEC || info.addr_format == FORMAT)?;
+            need(info.caps & !CAPS == 0, "caps")?;
+            let format = info.addr_format;
+            need(format == FI_FORMAT_UNSPEC || format == FORMAT, "addr_format")?;
         }
         if let Some(ep) = self.ep {
-            need(ep.type_ == FI_EP_UNSPEC || ep.type_ == FI_EP_RDM)?;
-            need(ep.protocol == FI_PROTO_UNSPEC || ep.protocol == PROTOCOL)?;
-            need(ep.max_msg_size <= MAX_MESSAGE && ep.msg_prefix_size == 0)?;
-            need(ep.tx_ctx_cnt <= 1 && ep.rx_ctx_cnt <= 1 && ep.auth_key_size == 0)?;
-            need(ep.max_order_raw_size == 0 && ep.max_order_war_size == 0 && ep.max_order_waw_size == 0)?;
+            let type_ = ep.type_;
+            need(type_ == FI_EP_UNSPEC || type_ == FI_EP_RDM, "ep_attr->type")?;
+            let protocol = ep.protocol;
+            let known = protocol == FI_PROTO_UNSPEC || protocol == PROTOCOL;
+            need(known, "ep_attr->protocol")?;
+            need(ep.max_msg_size <= MAX_MESSAGE, "ep_attr->max_msg_size")?;
+            need(ep.msg_prefix_size == 0, "ep_attr->msg_prefix_size")?;
+            need(ep.tx_ctx_cnt <= 1, "ep_attr->tx_ctx_cnt")?;
+            need(ep.rx_ctx_cnt <= 1, "ep_attr->rx_ctx_cnt")?;
+            need(ep.auth_key_size == 0, "ep_attr->auth_key_size")?;
+            need(ep.max_order_raw_size == 0, "ep_attr->max_order_raw_size")?;
+            need(ep.max_order_war_size == 0, "ep_attr->max_order_war_size")?;
+            need(ep.max_order_waw_size == 0, "ep_attr->max_order_waw_size")?;
         }
         if let Some(tx) = self.tx {
-            need(tx.caps & !(PRIMARY | TX_ONLY | REACH) == 0)?;
-            need(tx.op_flags & !TX_FLAGS == 0 && tx.msg_order & !ORDER == 0 && tx.comp_order == 0)?;
-            need(tx.inject_size <= INJECT_BYTES && tx.size <= QUEUE)?;
-            need(tx.iov_limit <= IOV && tx.rma_iov_limit <= 1)?;
+            need(tx.caps & !(PRIMARY | TX_ONLY | REACH) == 0, "tx_attr->caps")?;
+            need(tx.op_flags & !TX_FLAGS == 0, "tx_attr->op_flags")?;
+            need(tx.msg_order & !ORDER == 0, "tx_attr->msg_order")?;
+            need(tx.comp_order == 0, "tx_attr->comp_order")?;
+            need(tx.inject_size <= INJECT_BYTES, "tx_attr->inject_size")?;
+            need(tx.size <= QUEUE, "tx_attr->size")?;
+            need(tx.iov_limit <= IOV, "tx_attr->iov_limit")?;
+            need(tx.rma_iov_limit <= 1, "tx_attr->rma_iov_limit")?;
         }
         if let Some(rx) = self.rx {
-            need(rx.caps & !(PRIMARY | RX_ONLY | REACH) == 0)?;
-            need(rx.op_flags & !RX_FLAGS == 0 && rx.msg_order & !ORDER == 0 && rx.comp_order == 0)?;
-            need(rx.iov_limit <= IOV && rx.size <= QUEUE)?;
+            need(rx.caps & !(PRIMARY | RX_ONLY | REACH) == 0, "rx_attr->caps")?;
+            need(rx.op_flags & !RX_FLAGS == 0, "rx_attr->op_flags")?;
+            need(rx.msg_order & !ORDER == 0, "rx_attr->msg_order")?;
+            need(rx.comp_order == 0, "rx_attr->comp_order")?;
+            need(rx.iov_limit <= IOV, "rx_attr->iov_limit")?;
+            need(rx.size <= QUEUE, "rx_attr->size")?;
         }
         if let Some(fabric) = self.fabric {
             // SAFETY: the name is null or a string of the program's.
-            need(unsafe { string(fabric.name) }.is_none_or(|name| name == NAME))?;
+            let named = unsafe { string(fabric.name) }.is_none_or(|name| name == NAME);
+            need(named, "fabric_attr->name")?;
         }
         if let Some(domain) = self.domain {
             // SAFETY: as above.
             let named = unsafe { string(domain.name) }.is_none_or(|name| name == NAME);
-            need(named && domain.cq_data_size <= 8 && domain.mr_key_size <= 8)?;
-            need(domain.caps & !REACH == 0 && domain.auth_key_size == 0)?;
-            need(domain.max_ep_tx_ctx <= 1 && domain.max_ep_rx_ctx <= 1)?;
-            need(domain.max_ep_stx_ctx == 0 && domain.max_ep_srx_ctx == 0 && domain.mr_iov_limit <= 1)?;
-            need(domain.ep_cnt <= ENDPOINTS && domain.max_err_data == 0)?;
+            need(named, "domain_attr->name")?;
+            need(domain.cq_data_size <= 8, "domain_attr->cq_data_size")?;
+            need(domain.mr_key_size <= 8, "domain_attr->mr_key_size")?;
+            need(domain.caps & !REACH == 0, "domain_attr->caps")?;
+            need(domain.auth_key_size == 0, "domain_attr->auth_key_size")?;
+            need(domain.max_ep_tx_ctx <= 1, "domain_attr->max_ep_tx_ctx")?;
+            need(domain.max_ep_rx_ctx <= 1, "domain_attr->max_ep_rx_ctx")?;
+            need(domain.max_ep_stx_ctx == 0, "domain_attr->max_ep_stx_ctx")?;
+            need(domain.max_ep_srx_ctx == 0, "domain_attr->max_ep_srx_ctx")?;
+            need(domain.mr_iov_limit <= 1, "domain_attr->mr_iov_limit")?;
+            need(domain.ep_cnt <= ENDPOINTS, "domain_attr->ep_cnt")?;
+            need(domain.max_err_data == 0, "domain_attr->max_err_data")?;
         }
         Ok(())
     }
