@@ -6,6 +6,7 @@ use crate::address::{ADDRESS_BYTES, FORMAT};
 use crate::ffi::{call, given, string};
 use crate::fi::*;
 use crate::log;
+use crate::ops::atomic::MOST_BYTES;
 use crate::service::{Named, Service};
 use crate::wire::INJECT_BYTES;
 
@@ -38,9 +39,11 @@ pub(crate) const TX_FLAGS: u64 = FI_COMPLETION
     | FI_MATCH_COMPLETE;
 /// Flags that receives may have by default.
 pub(crate) const RX_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
-/// Messages to one endpoint match in the order in which they were sent. One-sided operations have no order, and
-/// completions have none.
+/// Messages to one endpoint match in the order in which they were sent. Reads and writes have no order, and completions have none.
 const ORDER: u64 = FI_ORDER_SAS;
+/// Atomics have an order if the program asks for it: each then waits until everything before it has landed.
+pub(crate) const ATOMIC_ORDER: u64 =
+    FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW;
 /// Bits of `mr_mode` that are about what programs do; none of them is asked for.
 const MR_BITS: u32 = FI_MR_LOCAL
     | FI_MR_RAW
@@ -150,14 +153,15 @@ impl<'a> Hints<'a> {
             need(ep.tx_ctx_cnt <= 1, "ep_attr->tx_ctx_cnt")?;
             need(ep.rx_ctx_cnt <= 1, "ep_attr->rx_ctx_cnt")?;
             need(ep.auth_key_size == 0, "ep_attr->auth_key_size")?;
-            need(ep.max_order_raw_size == 0, "ep_attr->max_order_raw_size")?;
-            need(ep.max_order_war_size == 0, "ep_attr->max_order_war_size")?;
-            need(ep.max_order_waw_size == 0, "ep_attr->max_order_waw_size")?;
+            let most = self.order_bytes();
+            need(ep.max_order_raw_size <= most, "ep_attr->max_order_raw_size")?;
+            need(ep.max_order_war_size <= most, "ep_attr->max_order_war_size")?;
+            need(ep.max_order_waw_size <= most, "ep_attr->max_order_waw_size")?;
         }
         if let Some(tx) = self.tx {
             need(tx.caps & !(PRIMARY | TX_ONLY | REACH) == 0, "tx_attr->caps")?;
             need(tx.op_flags & !TX_FLAGS == 0, "tx_attr->op_flags")?;
-            need(tx.msg_order & !ORDER == 0, "tx_attr->msg_order")?;
+            need(tx.msg_order & !(ORDER | ATOMIC_ORDER) == 0, "tx_attr->msg_order")?;
             need(tx.comp_order == 0, "tx_attr->comp_order")?;
             need(tx.inject_size <= INJECT_BYTES, "tx_attr->inject_size")?;
             need(tx.size <= QUEUE, "tx_attr->size")?;
@@ -167,7 +171,7 @@ impl<'a> Hints<'a> {
         if let Some(rx) = self.rx {
             need(rx.caps & !(PRIMARY | RX_ONLY | REACH) == 0, "rx_attr->caps")?;
             need(rx.op_flags & !RX_FLAGS == 0, "rx_attr->op_flags")?;
-            need(rx.msg_order & !ORDER == 0, "rx_attr->msg_order")?;
+            need(rx.msg_order & !(ORDER | ATOMIC_ORDER) == 0, "rx_attr->msg_order")?;
             need(rx.comp_order == 0, "rx_attr->comp_order")?;
             need(rx.iov_limit <= IOV, "rx_attr->iov_limit")?;
             need(rx.size <= QUEUE, "rx_attr->size")?;
@@ -194,6 +198,21 @@ impl<'a> Hints<'a> {
             need(domain.max_err_data == 0, "domain_attr->max_err_data")?;
         }
         Ok(())
+    }
+
+    /// The order of operations: atomics have one if it is asked for.
+    fn order(&self) -> u64 {
+        let asked = self.tx.map_or(0, |tx| tx.msg_order) | self.rx.map_or(0, |rx| rx.msg_order);
+        ORDER | (asked & ATOMIC_ORDER)
+    }
+
+    /// Bytes of the longest operations that have an order.
+    fn order_bytes(&self) -> usize {
+        if self.order() & ATOMIC_ORDER == 0 {
+            0
+        } else {
+            MOST_BYTES
+        }
     }
 
     /// The addresses of the answer: what was looked up goes before what the hints have.
@@ -278,7 +297,7 @@ impl<'a> Hints<'a> {
             caps: named(self.tx.map(|tx| tx.caps), PRIMARY | TX_ONLY),
             mode: 0,
             op_flags: self.tx.map_or(0, |tx| tx.op_flags),
-            msg_order: ORDER,
+            msg_order: self.order(),
             comp_order: 0,
             inject_size: INJECT_BYTES,
             size: QUEUE,
@@ -290,7 +309,7 @@ impl<'a> Hints<'a> {
             caps: named(self.rx.map(|rx| rx.caps), PRIMARY | RX_ONLY),
             mode: 0,
             op_flags: self.rx.map_or(0, |rx| rx.op_flags),
-            msg_order: ORDER,
+            msg_order: self.order(),
             comp_order: 0,
             total_buffered_recv: usize::MAX,
             size: QUEUE,
@@ -301,6 +320,9 @@ impl<'a> Hints<'a> {
         ep.protocol = PROTOCOL;
         ep.protocol_version = 1;
         ep.max_msg_size = MAX_MESSAGE;
+        ep.max_order_raw_size = self.order_bytes();
+        ep.max_order_war_size = self.order_bytes();
+        ep.max_order_waw_size = self.order_bytes();
         ep.mem_tag_format = if tag_format == 0 { TAG_FORMAT } else { tag_format };
         ep.tx_ctx_cnt = 1;
         ep.rx_ctx_cnt = 1;

@@ -56,6 +56,8 @@ impl Flags {
 /// An endpoint.
 pub(crate) struct Endpoint {
     pub(crate) caps: u64,
+    /// Its atomics take effect in their order.
+    pub(crate) orders_atomics: bool,
     flags: Flags,
     pub(crate) address: Address,
     /// Its messages go by this port.
@@ -177,7 +179,12 @@ impl Endpoint {
     ///
     /// # Errors
     /// The node has no port, or no memory, for it.
-    pub(crate) fn new(domain: &Arc<Domain>, caps: u64, flags: Flags) -> Answer<Arc<Self>> {
+    pub(crate) fn new(
+        domain: &Arc<Domain>,
+        caps: u64,
+        orders_atomics: bool,
+        flags: Flags,
+    ) -> Answer<Arc<Self>> {
         let port = Port::open(&domain.node.node(), PortConfig::default()).map_err(|error| refused(&error))?;
         let (mailbox, export, knocks) = meet::mailbox(&port).map_err(|error| refused(&error))?;
         let address = Address::new(
@@ -189,6 +196,7 @@ impl Endpoint {
         );
         Ok(Arc::new(Self {
             caps,
+            orders_atomics,
             flags,
             address,
             port,

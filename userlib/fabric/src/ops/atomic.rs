@@ -36,6 +36,8 @@ pub(super) static OPS: fi_ops_atomic = fi_ops_atomic {
 
 /// Values of one operation.
 const MOST: usize = 256;
+/// Bytes of the longest call.
+pub(crate) const MOST_BYTES: usize = MOST * 8;
 const FLAGS: u64 =
     FI_COMPLETION | FI_MORE | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
 
@@ -187,6 +189,7 @@ unsafe fn begin(ep: *mut fid_ep, manner: Manner, made: &Call<'_>) -> Answer {
             operands,
             compares,
             fetches,
+            ordered: endpoint.orders_atomics,
         };
         Op::new(
             endpoint,

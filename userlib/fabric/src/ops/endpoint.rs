@@ -11,7 +11,7 @@ use crate::domain::Domain;
 use crate::ep::{Counted, Endpoint, Flags};
 use crate::ffi::{Handle, array, call, given, table};
 use crate::fi::*;
-use crate::info::{QUEUE, RX_FLAGS, TX_FLAGS};
+use crate::info::{ATOMIC_ORDER, QUEUE, RX_FLAGS, TX_FLAGS};
 use crate::service::Named;
 use crate::{cntr, cq, eq};
 
@@ -72,9 +72,10 @@ pub(crate) unsafe extern "C" fn open(
             return Err(Errno::INVAL);
         }
         let flags = Flags::new(tx.map_or(0, |tx| tx.op_flags), rx.map_or(0, |rx| rx.op_flags));
+        let orders_atomics = tx.is_some_and(|tx| tx.msg_order & ATOMIC_ORDER != 0);
         // SAFETY: the program says how long its address is.
         let source = unsafe { array(info.src_addr.cast_const().cast::<u8>(), info.src_addrlen)? };
-        let object = Endpoint::new(domain, info.caps, flags)?;
+        let object = Endpoint::new(domain, info.caps, orders_atomics, flags)?;
         if !source.is_empty()
             && let Named::Service(service) = Named::read(source)?
         {

@@ -1,6 +1,6 @@
 //! Keys of other domains, imported at their first use.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +46,8 @@ enum Key {
 pub(super) struct Keys {
     keys: HashMap<(Address, u64), Key>,
     imports: u64,
+    /// Imports that name nothing any more, as long as an operation may use them.
+    gone: HashSet<u64>,
 }
 
 /// How long a key is asked for: one that is not there is no key.
@@ -98,6 +100,17 @@ impl Keys {
     pub(super) fn forget(&mut self, gone: u64) {
         let is_it = |key: &Key| matches!(key, Key::Ready { import, .. } if *import == gone);
         self.keys.retain(|_, key| !is_it(key));
+        self.gone.insert(gone);
+    }
+
+    /// Whether an import names nothing any more.
+    pub(super) fn is_gone(&self, import: Option<u64>) -> bool {
+        !self.gone.is_empty() && import.is_some_and(|import| self.gone.contains(&import))
+    }
+
+    /// No operation is under way that may use an old import.
+    pub(super) fn forget_all_gone(&mut self) {
+        self.gone.clear();
     }
 }
 

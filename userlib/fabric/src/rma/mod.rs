@@ -35,12 +35,17 @@ pub(crate) struct Rma {
 #[derive(Default)]
 struct State {
     keys: Keys,
-    /// What is not posted to the end, or waits for its own answers, in order.
+    /// What is not posted to the end, or waits for its own answers, as it was begun.
     active: Vec<Op>,
+    /// How many were begun.
+    begun: u64,
     /// Writes that were posted, by node.
     landing: HashMap<NodeId, Landing>,
     /// What waits until its key was looked up anew.
     anew: Vec<(Target, Op)>,
+    /// An atomic with an order has failed, and answers to others are to come. Its key names other memory by now, perhaps: then it begins anew,
+    /// and none that was begun after it may be posted before.
+    amiss: bool,
 }
 
 /// Writes to a node that were posted.
@@ -104,6 +109,8 @@ impl Rma {
     /// [`Errno::AGAIN`]: there is no room, or the key has to be imported first.
     pub(crate) fn begin(&self, domain: &Arc<Domain>, target: &Target, make: impl FnOnce() -> Op) -> Answer {
         let mut state = self.state.lock();
+        // What waits for the same key goes first.
+        state.look_up_anew(domain, &self.under_way);
         if self.under_way.load(Ordering::Relaxed) >= QUEUE {
             state.progress(domain, &self.under_way);
             if self.under_way.load(Ordering::Relaxed) >= QUEUE {
@@ -112,7 +119,8 @@ impl Rma {
         }
         let segment = state.keys.find(domain, target)?;
         let mut op = make();
-        op.name(*target);
+        state.begun += 1;
+        op.name(*target, state.begun);
         match segment {
             Ok(aim) => op.aim(aim),
             // The operation was taken, and fails.
@@ -168,11 +176,29 @@ impl Rma {
 impl State {
     fn progress(&mut self, domain: &Arc<Domain>, under_way: &AtomicUsize) {
         self.look_up_anew(domain, under_way);
+        self.amiss &= self.active.iter().any(Op::awaits_answers);
         let mut at = 0;
         let mut of_others: Vec<Error> = Vec::new();
+        // One of these does not pass another one that is not posted to the end, or that waits for its key.
+        let waiting = self.anew.iter().map(|(_, op)| op).filter(|op| op.is_ordered());
+        let first_waiting = waiting.map(Op::number).min().unwrap_or(u64::MAX);
+        let mut may_post_ordered = !self.amiss;
         while let Some(op) = self.active.get_mut(at) {
-            if op.is_whole() || op.post(domain, &mut of_others) {
-                if !op.has_ended(domain) {
+            // It would only be refused.
+            if op.is_new() && self.keys.is_gone(op.import()) {
+                let op = self.active.remove(at);
+                may_post_ordered &= !op.is_ordered();
+                self.wait_for_key(op);
+                continue;
+            }
+            let waits = op.is_ordered() && (!may_post_ordered || op.number() > first_waiting);
+            if op.is_whole() || waits || op.post(domain, &mut of_others) {
+                let has_ended = op.has_ended(domain);
+                if op.is_ordered() {
+                    self.amiss |= op.has_failed();
+                    may_post_ordered &= op.is_whole() && !op.has_failed();
+                }
+                if !has_ended {
                     at += 1;
                     continue;
                 }
@@ -192,6 +218,13 @@ impl State {
         self.flush(domain, under_way);
     }
 
+    /// An operation waits until its key was looked up anew.
+    fn wait_for_key(&mut self, op: Op) {
+        if let Some(target) = op.target() {
+            self.anew.push((target, op));
+        }
+    }
+
     /// Aims what waits for its key.
     fn look_up_anew(&mut self, domain: &Arc<Domain>, under_way: &AtomicUsize) {
         for (target, mut op) in std::mem::take(&mut self.anew) {
@@ -199,7 +232,8 @@ impl State {
                 Err(_) => self.anew.push((target, op)),
                 Ok(Ok(aim)) => {
                     op.aim(aim);
-                    self.active.push(op);
+                    let place = self.active.partition_point(|other| other.number() < op.number());
+                    self.active.insert(place, op);
                 }
                 Ok(Err(errno)) => {
                     op.fail(errno, Status::Ok);
@@ -327,15 +361,17 @@ impl State {
         let (import, is_gone) = (op.import(), op.key_is_gone());
         let anew = op.begin_anew();
         // Memory of another length has another key, too.
-        if let Some(import) = import.filter(|_| is_gone || anew.is_some()) {
+        if let Some(import) = import.filter(|_| is_gone || anew) {
             self.keys.forget(import);
         }
-        if let Some(target) = anew {
-            self.anew.push((target, op));
+        if anew {
+            self.wait_for_key(op);
             return;
         }
         op.tell();
-        under_way.fetch_sub(1, Ordering::AcqRel);
+        if under_way.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.keys.forget_all_gone();
+        }
     }
 }
 

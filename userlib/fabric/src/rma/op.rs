@@ -37,6 +37,8 @@ pub(crate) enum What {
         compares: Vec<u64>,
         /// Old values go to the buffer.
         fetches: bool,
+        /// It takes effect behind those that were begun before it (`FI_ORDER_ATOMIC_*`).
+        ordered: bool,
     },
 }
 
@@ -72,6 +74,8 @@ pub(crate) struct Op {
     aim: Option<Aim>,
     /// What the program has named.
     target: Option<Target>,
+    /// Operations of the domain are numbered as they are begun.
+    number: u64,
     /// It has begun anew, since its key named other memory.
     anew: bool,
     /// How often it has begun anew because it was not known how it had ended.
@@ -107,6 +111,7 @@ impl Op {
             tells: None,
             aim: None,
             target: None,
+            number: 0,
             anew: false,
             doubts: 0,
             took_effect: false,
@@ -119,14 +124,19 @@ impl Op {
         }
     }
 
-    /// Says what the program has named.
-    pub(super) const fn name(&mut self, target: Target) {
+    /// Says what the program has named, and which operation of the domain it is.
+    pub(super) const fn name(&mut self, target: Target, number: u64) {
         self.target = Some(target);
+        self.number = number;
+    }
+
+    pub(super) const fn number(&self) -> u64 {
+        self.number
     }
 
     /// One that failed for a key that names nothing, or memory of another length, begins anew, once: the key may name other memory by
-    /// now than when it was looked up. One that may have failed begins anew until it is known. Gives what the program has named.
-    pub(super) fn begin_anew(&mut self) -> Option<Target> {
+    /// now than when it was looked up. One that may have failed begins anew until it is known. Says whether it does.
+    pub(super) fn begin_anew(&mut self) -> bool {
         let begins = match self.failed {
             Some((errno, status)) => {
                 let other_memory = is_stale(status) || (errno == Errno::ACCES && self.calls.is_empty());
@@ -135,18 +145,28 @@ impl Op {
             None => self.in_doubt,
         };
         if !begins || self.took_effect {
-            return None;
+            return false;
         }
         self.doubts += u8::from(self.in_doubt);
         (self.failed, self.in_doubt) = (None, false);
         (self.posted, self.aim) = (0, None);
         self.calls.clear();
+        true
+    }
+
+    /// What the program has named.
+    pub(super) const fn target(&self) -> Option<Target> {
         self.target
     }
 
     /// Says what it is about.
     pub(super) fn aim(&mut self, aim: Aim) {
         self.aim = Some(aim);
+    }
+
+    /// Whether nothing of it was posted yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.calls.is_empty() && self.failed.is_none()
     }
 
     /// Which import it uses.
@@ -216,15 +236,20 @@ impl Op {
                 Ok(bytes) => self.posted += bytes,
                 Err(Error::NoRoom { .. }) => return false,
                 // Of earlier ones: nothing was posted.
-                Err(Error::Failed(failure)) if !self.calls.contains(&failure.op) => {
-                    of_others.push(Error::Failed(failure));
-                }
-                Err(error @ Error::FailuresLost { .. }) => of_others.push(error),
+                Err(error) if self.is_about_others(&error) => of_others.push(error),
                 Err(Error::StreamFailed { .. }) => {}
                 Err(error) => self.fail(errno_of(&error), error.status().unwrap_or(Status::Ok)),
             }
         }
         true
+    }
+
+    fn is_about_others(&self, error: &Error) -> bool {
+        match error {
+            Error::Failed(failure) => !self.is(failure.op),
+            Error::FailuresLost { .. } => true,
+            _ => false,
+        }
     }
 
     fn post_part(&mut self, domain: &Domain) -> netvm::Result<usize> {
@@ -311,6 +336,7 @@ impl Op {
                 on,
                 operands,
                 compares,
+                ordered,
                 ..
             },
         ) = (&self.aim, &self.what)
@@ -321,10 +347,17 @@ impl Op {
         let index = self.posted / bytes;
         let operand = operands.get(index).copied().unwrap_or(0);
         let compare = compares.get(index).copied().unwrap_or(0);
-        let at = base.saturating_add(self.posted as u64);
+        let at = base.saturating_add((index * bytes) as u64);
         // The call was refused where the operation is not defined on the type.
         let atomic = Atomic::on_value(*op, *on, operand, compare).ok_or(Error::Released)?;
-        let under_way = segment.atomic(at, atomic).try_post()?;
+        let atomic = segment.atomic(at, atomic);
+        // Behind what has ended, well or not: what has failed before it is no matter of its.
+        let atomic = if *ordered {
+            atomic.ordered().regardless()
+        } else {
+            atomic
+        };
+        let under_way = atomic.try_post()?;
         self.calls.push(under_way.op());
         self.atomics.push_back((index, under_way));
         Ok(bytes)
@@ -369,6 +402,20 @@ impl Op {
             piece.copy_from_slice(bytes.get(at..end).ok_or(())?);
             Ok::<(), ()>(())
         });
+    }
+
+    /// Whether it is to take effect behind earlier ones.
+    pub(super) const fn is_ordered(&self) -> bool {
+        matches!(self.what, What::Atomic { ordered: true, .. })
+    }
+
+    /// Whether answers of the card are to come.
+    pub(super) fn awaits_answers(&self) -> bool {
+        !self.atomics.is_empty()
+    }
+
+    pub(super) const fn has_failed(&self) -> bool {
+        self.failed.is_some()
     }
 
     /// Whether nothing of it is under way, but what a flush tells of.

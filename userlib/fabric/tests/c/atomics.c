@@ -4,6 +4,7 @@
 
 #include <complex.h>
 #include <math.h>
+#include <sys/mman.h>
 
 enum { COUNT = 5, TYPES = FI_DATATYPE_LAST, OPS = FI_ATOMIC_OP_LAST };
 
@@ -336,10 +337,82 @@ static void beside(void)
     WORKS(fi_close(&other->fid));
 }
 
+/* FI_ORDER_ATOMIC_*: each sees what those before it have done, also where a key names other memory by now, and behind writes that fail:
+ * sums and products of one word, which come to another value in any other order. */
+static void in_order(void)
+{
+    enum { ROUNDS = 6, TIMES = 120, KEY = 400, GONE = 401 };
+    static uint64_t words[2][3], fetched[TIMES][3];
+    static int contexts[TIMES], lost[TIMES];
+    struct remote gone_at;
+    void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct fid_mr *mr, *gone = shared(page, 4096, GONE, &gone_at);
+    CHECK((side.info->tx_attr->msg_order & asked.msg_order) == asked.msg_order, "order %lx", (long)side.info->tx_attr->msg_order);
+    CHECK(side.info->ep_attr->max_order_waw_size > 0, "an order of no bytes");
+    munmap(page, 4096);
+    for (int round = 0; round < ROUNDS; round++) {
+        uint64_t expected[3] = {0}, *mine = words[round % 2];
+        int ended = 0, failed = 0, writes = 0;
+        memset(words, 0, sizeof words);
+        mr = shared(mine, sizeof words[0], KEY, &theirs);
+        for (int time = 0; time < TIMES; time++) {
+            uint64_t with[3] = {(uint64_t)(time + round), 3, (uint64_t)time};
+            int sums = time % 2 == 0;
+            /* Not in the first rounds: there only keys change. */
+            if (round > 2 && time % 25 == 13) {
+                POSTED(fi_write(side.ep, words, 8, NULL, side.other, gone_at.start, gone_at.key, &lost[time]));
+                writes++;
+            }
+            if (time % 3 == 2)
+                POSTED(fi_fetch_atomic(side.ep, with, 3, NULL, fetched[time], NULL, side.other, theirs.start, theirs.key, FI_UINT64, sums ? FI_SUM : FI_PROD, &contexts[time]));
+            else
+                POSTED(fi_atomic(side.ep, with, 3, NULL, side.other, theirs.start, theirs.key, FI_UINT64, sums ? FI_SUM : FI_PROD, &contexts[time]));
+        }
+        double until = now() + 20;
+        while (ended + failed < TIMES + writes) {
+            struct fi_cq_tagged_entry entry;
+            struct fi_cq_err_entry bad = {0};
+            ssize_t got = fi_cq_read(side.tx, &entry, 1);
+            CHECK(now() < until, "%d have ended, and %d failed", ended, failed);
+            if (got == 1)
+                ended++;
+            if (got != -FI_EAVAIL)
+                continue;
+            CHECK(fi_cq_readerr(side.tx, &bad, 0) == 1, "no error to be read");
+            CHECK((int *)bad.op_context >= lost && (int *)bad.op_context < lost + TIMES, "round %d: an atomic fails: %s, status %d", round, fi_strerror(bad.err), bad.prov_errno);
+            failed++;
+        }
+        CHECK(failed == writes, "%d of %d writes to memory that is gone fail", failed, writes);
+        meet();
+        for (int time = 0; time < TIMES; time++) {
+            uint64_t with[3] = {(uint64_t)(time + round), 3, (uint64_t)time};
+            for (int word = 0; word < 3; word++) {
+                CHECK(time % 3 != 2 || fetched[time][word] == expected[word], "round %d, atomic %d, word %d was %lx, not %lx", round, time, word, (long)fetched[time][word], (long)expected[word]);
+                expected[word] = time % 2 == 0 ? expected[word] + with[word] : expected[word] * with[word];
+            }
+        }
+        CHECK(memcmp(mine, expected, sizeof expected) == 0, "round %d: %lx, %lx, %lx", round, (long)mine[0], (long)mine[1], (long)mine[2]);
+        meet();
+        WORKS(fi_close(&mr->fid));
+        meet();
+    }
+    WORKS(fi_close(&gone->fid));
+}
+
 int main(int count, char **arguments)
 {
+    const char *only = count > 1 ? arguments[1] : NULL;
     static const struct body bodies[] = {
         {"every", every}, {"pieces", pieces}, {"bad_places", bad_places}, {"beside", beside},
     };
-    return run_bodies(bodies, sizeof bodies / sizeof *bodies, count > 1 ? arguments[1] : NULL);
+    static const struct body ordered[] = {{"in_order", in_order}, {"beside, in order", beside}};
+    /* In a process of its own: what a process has loaded stays. */
+    int status = 1;
+    pid_t first = fork();
+    if (first == 0)
+        exit(run_bodies(bodies, sizeof bodies / sizeof *bodies, only));
+    if (waitpid(first, &status, 0) != first || status != 0)
+        return 1;
+    asked.msg_order = FI_ORDER_SAS | FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW;
+    return run_bodies(ordered, sizeof ordered / sizeof *ordered, only);
 }

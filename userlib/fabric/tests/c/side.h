@@ -77,7 +77,7 @@ static struct {
 
 /* What a program asks for beside the capabilities. */
 static struct {
-    uint64_t tx_flags;
+    uint64_t tx_flags, msg_order;
     int mr_mode;
 } asked;
 
@@ -194,6 +194,7 @@ static struct fi_info *hints_of(uint64_t caps)
     hints->fabric_attr->prov_name = strdup("netvm");
     hints->domain_attr->mr_mode = asked.mr_mode;
     hints->tx_attr->op_flags = asked.tx_flags;
+    hints->tx_attr->msg_order = asked.msg_order;
     return hints;
 }
 
