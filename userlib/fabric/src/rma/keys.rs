@@ -140,7 +140,10 @@ fn import(domain: &Domain, node: netvm::NodeId, target: &Target) -> Answer<Remot
         match error.status() {
             Some(Status::NoSuchExport | Status::NoSuchPort | Status::NotAllowed) => Errno::KEYREJECTED,
             Some(Status::TableFull | Status::NoMemory) => Errno::NOMEM,
-            _ => Errno::HOSTUNREACH,
+            _ => {
+                log::warn(&error.to_string());
+                Errno::HOSTUNREACH
+            }
         }
     })
 }

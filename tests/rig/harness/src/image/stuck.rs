@@ -12,7 +12,7 @@ use super::network::start;
 /// Boot word: send over a wire that is stuck.
 const STUCK: u32 = 9;
 /// As many as `nic-firmware/image/src/self_test/stuck.rs` sends.
-const MESSAGES: u32 = 480;
+const MESSAGES: u32 = 477;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Boots the image, and reads its wire when it asks for that.
