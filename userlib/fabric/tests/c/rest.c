@@ -419,6 +419,40 @@ static void many_writes_by_an_old_key(void)
     }
 }
 
+/* One operation whose key names other memory by now, before many that hold all that the card has room for: all of them end. */
+static void an_old_key_before_many(void)
+{
+    enum { MANY = 3000, LONG = 8000, ROUNDS = 2 };
+    static uint64_t words[2][2];
+    static unsigned char room[LONG], got[MANY][LONG];
+    static int contexts[MANY + 1];
+    struct remote steady;
+    struct fid_mr *mr, *whole = shared(room, sizeof room, KEY + 1, &steady);
+    memset(room, 0x40 + side.number, sizeof room);
+    for (int round = 0; round < ROUNDS; round++) {
+        uint64_t one = 1, old = 4711;
+        memset(words, 0, sizeof words);
+        WORKS(fi_mr_reg(side.domain, words[round % 2], sizeof words[0], FI_REMOTE_READ | FI_REMOTE_WRITE, 0, KEY, 0, &mr, NULL));
+        memset(got, 0, sizeof got);
+        meet();
+        for (int at = 0; at < MANY; at++) {
+            if (at == MANY / 3)
+                POSTED(fi_fetch_atomic(side.ep, &one, 1, NULL, &old, NULL, side.other, 8, KEY, FI_UINT64, FI_SUM, &contexts[MANY]));
+            POSTED(fi_read(side.ep, got[at], LONG, NULL, side.other, steady.start, steady.key, &contexts[at]));
+        }
+        for (int at = 0; at <= MANY; at++)
+            completion(side.tx, NULL);
+        for (int at = 0; at < MANY; at++)
+            CHECK(got[at][0] == 0x41 - side.number && got[at][LONG - 1] == got[at][0], "round %d, read %d: %x", round, at, got[at][0]);
+        meet();
+        CHECK(old == 0 && words[round % 2][1] == 1, "round %d: %ld, %ld", round, (long)old, (long)words[round % 2][1]);
+        meet();
+        WORKS(fi_close(&mr->fid));
+        meet();
+    }
+    WORKS(fi_close(&whole->fid));
+}
+
 /* A child of fork has no part in what its parent has opened: each call is answered, and the parent goes on. It may open its own. */
 static void a_child(void)
 {
@@ -478,6 +512,7 @@ int main(int count, char **arguments)
         {"a_peer_that_is_not_known", a_peer_that_is_not_known},
         {"what_is_not_offered", what_is_not_offered},
         {"many_writes_by_an_old_key", many_writes_by_an_old_key},
+        {"an_old_key_before_many", an_old_key_before_many},
         {"a_child", a_child},
     };
     return run_bodies(bodies, sizeof bodies / sizeof *bodies, count > 1 ? arguments[1] : NULL);
