@@ -50,8 +50,8 @@ pub(super) struct Keys {
     gone: HashSet<u64>,
 }
 
-/// How long a key is asked for: one that is not there is no key.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a key is asked for where the first answer did not come. One that is not there is no key, and is answered at once.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Keys {
     /// The memory of a target, and the offset in it.
@@ -130,7 +130,7 @@ fn import(domain: &Domain, node: netvm::NodeId, target: &Target) -> Answer<Remot
     // A key that is not there does not come: the program has learnt it from the other side. A slow answer does.
     let found = match first {
         Err(Error::Import {
-            reason: netvm::Refusal::Status(Status::TimedOut | Status::LinkLost),
+            reason: netvm::Refusal::Status(Status::TimedOut | Status::LinkLost | Status::StaleIncarnation),
             ..
         }) => domain.memory.import(node, port, &name, PATIENCE),
         other => other,
