@@ -213,6 +213,7 @@ fn ask_once(socket: SocketAddr, end: Instant) -> Result<[u8; ADDRESS_BYTES]> {
 /// Tells an endpoint's address at a service, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Registrar {
+    service: Service,
     listener: Arc<TcpListener>,
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -236,10 +237,16 @@ impl Registrar {
             .spawn(move || answer_all(&listens, &ends, &address, reached))
             .map_err(|_| Errno::NOMEM)?;
         Ok(Self {
+            service: *service,
             listener,
             over,
             thread: Some(thread),
         })
+    }
+
+    /// Whether it listens there.
+    pub(crate) fn is_at(&self, service: &Service) -> bool {
+        self.service == *service
     }
 }
 

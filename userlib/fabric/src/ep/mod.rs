@@ -234,15 +234,18 @@ impl Endpoint {
     /// Gives it a service, in the place of the one that it has. One without a port has no other address than its own.
     ///
     /// # Errors
-    /// The port is another program's, or the IP address is not this machine's.
+    /// The port is taken, or the IP address is not this machine's: it keeps the service that it has.
     pub(crate) fn serve_at(&self, service: &Service) -> Answer {
         let mut registrar = self.registrar.lock();
-        // The same port may be asked for again.
-        *registrar = None;
-        if service.is_at_a_port() {
-            let reached = self.domain().node.udp_address().is_some();
-            *registrar = Some(Registrar::start(service, self.address, reached)?);
+        if registrar.as_ref().is_some_and(|has| has.is_at(service)) {
+            return Ok(());
         }
+        let reached = self.domain().node.udp_address().is_some();
+        let next = service
+            .is_at_a_port()
+            .then(|| Registrar::start(service, self.address, reached))
+            .transpose()?;
+        *registrar = next;
         Ok(())
     }
 

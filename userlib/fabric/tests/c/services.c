@@ -230,6 +230,7 @@ static void in_use(void)
     int port = port_of_both(service, sizeof service, NULL);
     snprintf(service, sizeof service, "%d", port);
     struct fi_info *info = infos("127.0.0.1", service, FI_SOURCE), *other = infos("192.0.2.1", service, FI_SOURCE);
+    struct fi_info *none = infos(NULL, NULL, 0);
     WORKS(try_open(&first, info));
     REFUSED(try_open(&second, info), FI_EADDRINUSE);
     close_end(&second);
@@ -238,18 +239,22 @@ static void in_use(void)
     close_end(&second);
     close_end(&first);
     WORKS(try_open(&first, info));
-    /* Its own one again; an address of an endpoint is none that it could have; then none. */
+    /* Its own one again; an address of an endpoint is none that it could have. What is refused changes nothing. */
     WORKS(fi_setname(&first.ep->fid, info->src_addr, info->src_addrlen));
     CHECK(fi_av_insertsvc(first.av, "127.0.0.1", service, &found, 0, NULL) == 1, "the own service");
     WORKS(fi_getname(&first.ep->fid, name, &len));
     REFUSED(fi_setname(&first.ep->fid, name, len), FI_EOPNOTSUPP);
     REFUSED(fi_setname(&first.ep->fid, name, 7), FI_EINVAL);
     REFUSED(fi_setname(&first.ep->fid, other->src_addr, other->src_addrlen), FI_EADDRNOTAVAIL);
+    CHECK(fi_av_insertsvc(first.av, "127.0.0.1", service, &found, 0, NULL) == 1, "still the own service");
+    /* None: another one may have it. */
+    WORKS(fi_setname(&first.ep->fid, none->src_addr, none->src_addrlen));
     WORKS(try_open(&second, info));
     close_end(&second);
     close_end(&first);
     fi_freeinfo(info);
     fi_freeinfo(other);
+    fi_freeinfo(none);
 }
 
 /* What listens there is a program of another kind; or nothing does. */
