@@ -31,6 +31,7 @@ use crate::seen::Seen;
 use ledger::{Ledger, News};
 use netvm_abi::Geometry;
 use netvm_abi::Nanos;
+use netvm_abi::page_table::ROW_SLOTS;
 pub(crate) use p5_turns::Modest;
 use serde::Serialize;
 use std::fmt;
@@ -142,6 +143,7 @@ impl Checkers {
         let ports = tables.iter().map(|tables| tables.ports).collect();
         let windows: Vec<u32> = tables.iter().map(|tables| tables.window.into()).collect();
         let widest = windows.iter().max().copied().unwrap_or_default();
+        let pages = tables.iter().map(|tables| tables.page_rows * ROW_SLOTS).max();
         Self {
             again: again::Again::default(),
             ledger: Ledger::with_background(limits.background),
@@ -151,7 +153,10 @@ impl Checkers {
                 Box::new(p6_owners::Owners::default()),
                 Box::new(p5_isolation::Isolation::new(windows)),
                 Box::new(p5_notify::Notifies::default()),
-                Box::new(p7_bounded_work::BoundedWork::new(widest)),
+                Box::new(p7_bounded_work::BoundedWork::new(
+                    widest,
+                    pages.unwrap_or_default(),
+                )),
                 Box::new(p1_stale_dma::StaleDma::default()),
                 Box::new(p1_buffers::Buffers::default()),
                 Box::new(p3_truthful_pages::TruthfulPages::default()),

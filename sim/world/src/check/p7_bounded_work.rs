@@ -8,8 +8,11 @@ use crate::effort::CoreStep;
 use crate::seen::Seen;
 use netvm_abi::Nanos;
 
-/// What a step may take in worlds with windows of this size.
-fn bound(step: CoreStep, window: u32) -> u32 {
+/// What a page takes that a fork protects from writes: its entry is retracted, looked at and filled again.
+const PROTECTED_PAGE: u32 = 48;
+
+/// What a step may take in worlds with windows of this size, and with tables for so many pages.
+fn bound(step: CoreStep, window: u32, pages: u32) -> u32 {
     match step {
         // A link that fails ends a window of messages, and the LSN may move on by one.
         CoreStep::Frame | CoreStep::DmaEnd => 3_000.max(3_000 / 64 * window),
@@ -21,20 +24,22 @@ fn bound(step: CoreStep, window: u32) -> u32 {
         // told, with 36 each.
         CoreStep::Poll => 7_500,
         CoreStep::Deadline => 8,
-        // A port's memory is cleared.
-        CoreStep::Call => 3_000,
+        // A port's memory is cleared. Or a process forks: the kernel's invalidation cannot be cut up, and is about as many pages as
+        // the table holds of it.
+        CoreStep::Call => 3_000.max(PROTECTED_PAGE * pages),
     }
 }
 
 /// Holds the longest steps against their bounds.
 pub(super) struct BoundedWork {
     window: u32,
+    pages: u32,
 }
 
 impl BoundedWork {
-    /// A checker for worlds whose widest window has so many messages.
-    pub(super) const fn new(window: u32) -> Self {
-        Self { window }
+    /// A checker for worlds whose widest window has so many messages, and whose largest table so many pages.
+    pub(super) const fn new(window: u32, pages: u32) -> Self {
+        Self { window, pages }
     }
 }
 
@@ -45,10 +50,12 @@ impl Checker for BoundedWork {
 
     fn see(&mut self, _now: Nanos, fact: &Seen, _news: &[News], _ledger: &Ledger) -> Verdict {
         match fact {
-            Seen::LongestStep { node, step, work } if *work > bound(*step, self.window) => Err(format!(
-                "node {node}: a step ({step:?}) took {work} accesses, and may take {}",
-                bound(*step, self.window)
-            )),
+            Seen::LongestStep { node, step, work } if *work > bound(*step, self.window, self.pages) => {
+                Err(format!(
+                    "node {node}: a step ({step:?}) took {work} accesses, and may take {}",
+                    bound(*step, self.window, self.pages)
+                ))
+            }
             _ => Ok(()),
         }
     }
@@ -66,8 +73,8 @@ mod tests {
             step: CoreStep::Deadline,
             work,
         };
-        let most = bound(CoreStep::Deadline, 64);
-        assert_eq!(feed(&mut BoundedWork::new(64), &[took(most)]), Ok(()));
-        caught(feed(&mut BoundedWork::new(64), &[took(most + 1)]), "may take");
+        let most = bound(CoreStep::Deadline, 64, 64);
+        assert_eq!(feed(&mut BoundedWork::new(64, 64), &[took(most)]), Ok(()));
+        caught(feed(&mut BoundedWork::new(64, 64), &[took(most + 1)]), "may take");
     }
 }
