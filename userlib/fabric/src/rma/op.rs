@@ -257,10 +257,7 @@ impl Op {
             return Err(Error::Released);
         };
         let at = at.saturating_add(self.posted as u64);
-        if let What::Atomic { .. } = self.what {
-            return self.post_atomic();
-        }
-        // As a whole, so that one that does not fit writes nothing.
+        // As a whole, so that one that does not fit changes nothing.
         let (len, base) = (self.len() as u64, at - self.posted as u64);
         if base.checked_add(len).is_none_or(|end| end > segment.len()) {
             return Err(Error::OutOfRange {
@@ -268,6 +265,9 @@ impl Op {
                 len,
                 size: segment.len(),
             });
+        }
+        if let What::Atomic { .. } = self.what {
+            return self.post_atomic();
         }
         if matches!(self.what, What::Read)
             && (1..=PLACE as u64).contains(&len)

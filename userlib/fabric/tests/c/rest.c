@@ -419,6 +419,38 @@ static void many_writes_by_an_old_key(void)
     }
 }
 
+/* A key whose memory is longer each time: an operation of several values does not begin by what the key named before. */
+static void memory_that_grows(void)
+{
+    enum { MOST = 256 };
+    static uint64_t words[2][MOST], ones[MOST], old[MOST];
+    int context, round = 0;
+    struct fid_mr *mr;
+    for (int at = 0; at < MOST; at++)
+        ones[at] = 1;
+    for (size_t count = 1; count <= MOST; count *= 2, round++) {
+        size_t bytes = count * sizeof **words;
+        memset(words, 0, sizeof words);
+        memset(old, 0xff, sizeof old);
+        WORKS(fi_mr_reg(side.domain, words[round % 2], bytes, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, KEY, 0, &mr, NULL));
+        meet();
+        POSTED(fi_atomic(side.ep, ones, count, NULL, side.other, 0, KEY, FI_UINT64, FI_SUM, &context));
+        completion(side.tx, NULL);
+        POSTED(fi_fetch_atomic(side.ep, ones, count, NULL, old, NULL, side.other, 0, KEY, FI_UINT64, FI_SUM, &context));
+        completion(side.tx, NULL);
+        meet();
+        for (size_t at = 0; at < count; at++)
+            CHECK(words[round % 2][at] == 2 && old[at] == 1, "%zu values, the one at %zu: %ld, %ld", count, at, (long)words[round % 2][at], (long)old[at]);
+        POSTED(fi_atomic(side.ep, ones, count, NULL, side.other, sizeof **words, KEY, FI_UINT64, FI_SUM, &context));
+        CHECK(fails(side.tx, &context).err == FI_EACCES, "one that does not fit");
+        meet();
+        CHECK(words[round % 2][count - 1] == 2, "one that does not fit has changed what does");
+        meet();
+        WORKS(fi_close(&mr->fid));
+        meet();
+    }
+}
+
 /* One operation whose key names other memory by now, before many that hold all that the card has room for: all of them end. */
 static void an_old_key_before_many(void)
 {
@@ -512,6 +544,7 @@ int main(int count, char **arguments)
         {"a_peer_that_is_not_known", a_peer_that_is_not_known},
         {"what_is_not_offered", what_is_not_offered},
         {"many_writes_by_an_old_key", many_writes_by_an_old_key},
+        {"memory_that_grows", memory_that_grows},
         {"an_old_key_before_many", an_old_key_before_many},
         {"a_child", a_child},
     };
