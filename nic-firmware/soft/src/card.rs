@@ -548,28 +548,36 @@ impl SoftCard {
         self.visit(|core| core.nic.next_deadline().is_none())
     }
 
-    /// Waits until what a port has posted has left, for `limit` at most.
+    /// Waits until what a port has posted has landed, for `limit` at most.
+    ///
+    /// That it has left is not enough: when the port is closed the exporters hear that its imports end, and what waits for a page by
+    /// then is refused.
     pub fn drain(&self, port: PortId, limit: Duration) {
         let begin = Instant::now();
+        let has_landed = |core: &mut Core| core.nic.commands(port) == 0 && core.nic.under_way_of(port) == 0;
         loop {
             // A look that comes after the posting.
             self.run();
-            if self.visit(|core| core.nic.commands(port) == 0) || begin.elapsed() >= limit {
+            if self.visit(has_landed) || begin.elapsed() >= limit {
                 return;
             }
             std::thread::sleep(LOOK_AGAIN);
         }
     }
 
-    /// Waits until what has arrived is acknowledged, and, at most for `limit`, until every message that was sent is where its
-    /// peer finds it even if this process ends; then says farewell to all peers.
+    /// Waits until what has arrived is acknowledged, and, at most for `limit`, until every message that was sent has landed; then says
+    /// farewell to all peers.
+    ///
+    /// That it is where its peer finds it is not enough: with the farewell the life of the link ends, and a peer lets go of what still
+    /// waits for a page then.
     pub fn leave(&self, limit: Duration) {
         let begin = Instant::now();
         let acknowledged = LEAVE.min(limit);
-        // What goes over UDP may have to be sent again until it has been received.
+        // What goes over UDP may have to be sent again until it has been received, answers to others' requests, too.
         let has_more = |core: &mut Core| {
             let udp = core.board.wire.udp().is_some();
-            core.board.wire.has_waiting() || udp && core.nic.next_deadline().is_some()
+            let waits = core.board.wire.has_waiting() || core.nic.under_way() > 0;
+            waits || udp && core.nic.next_deadline().is_some()
         };
         while begin.elapsed() < acknowledged || begin.elapsed() < limit && self.visit(has_more) {
             std::thread::sleep(Duration::from_micros(200));

@@ -31,7 +31,7 @@ pub trait Machine: Send + Sync + 'static {
     /// The calling thread is going to block, and runs the card no more.
     fn rest(&self) {}
 
-    /// A port is going to be closed by its program: returns when what it has posted has left, or after a while.
+    /// A port is going to be closed by its program: returns when what it has posted has landed, or after a while.
     fn linger(&self, port: PortId) {
         let _ = port;
     }

@@ -7,6 +7,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
+use netvm::abi::PAGE_SIZE;
 use netvm::{Access, NodeId, Port, PortConfig, PortId, RemoteSegment};
 use netvm_kit::length::is_long;
 use netvm_process::{SoftBuilder, SoftNode};
@@ -37,9 +38,12 @@ fn play() {
         Some("victim") => victim(),
         Some("survivor") => survivor(),
         Some("leaver") => leaver(),
+        Some("quitter") => quitter(),
         Some("served") => {
             let server = Server::start(told("NETVM_NUMBER").parse().unwrap(), false);
             println!("\nready {}", server.node.number());
+            wait_for_test();
+            println!("\nsignals {}", server.port.notification(1).unwrap().pending());
             wait_for_test();
         }
         Some(other) => panic!("no scene {other}"),
@@ -253,6 +257,8 @@ fn a_kill_at_any_instruction_leaves_nothing_over_udp() {
 }
 
 const LEFT: u64 = 3000;
+/// As many writes as fit a queue, to a page each.
+const PAGES: u64 = 60;
 
 /// Posts much and ends, without waiting for more of it than that the other side has received it.
 fn leaver() {
@@ -360,6 +366,71 @@ fn what_was_posted_before_a_normal_exit_or_received_before_a_kill_arrives() {
     for how in ["drops", "exits", "forgets", "dies"] {
         leave(&server, &server.name(), how, FIRST + 21);
     }
+}
+
+/// Posts a write to each of some pages, and exits.
+fn quitter() {
+    let number = told("NETVM_NUMBER").parse().unwrap();
+    let node = builder(number, false).start().unwrap();
+    let peer = node.connect(&told("NETVM_PEER"), PATIENCE).unwrap();
+    let port = Port::open(&node.node(), PortConfig::default()).unwrap();
+    let remote = port.import(peer, SERVED, "memory", PATIENCE).unwrap();
+    println!("\nready");
+    wait_for_test();
+    for at in 0..PAGES {
+        let word = (at + 1).to_le_bytes();
+        let write = remote.write(at * u64::from(PAGE_SIZE), &word[..]);
+        write.notify(1).post().unwrap();
+    }
+    println!("\nposted");
+    match told("NETVM_HOW").as_str() {
+        "exits" => std::process::exit(0),
+        // The port before its imports: these have nothing to wait for.
+        "closes" => drop((port, remote, node)),
+        other => panic!("no way to end: {other}"),
+    }
+}
+
+/// The peer finds what was posted and the farewell at once, and has to bring a page for each.
+#[test]
+fn what_was_posted_before_a_normal_exit_arrives_in_memory_that_nothing_has_touched() {
+    quit("exits", FIRST + 40);
+    quit("closes", FIRST + 50);
+}
+
+fn quit(how: &str, first: u16) {
+    let number = first.to_string();
+    let mut server = Player::start("served", &[("NETVM_NUMBER", &number)]);
+    let name = format!("#{}", server.hear("ready "));
+    let number = (first + 1).to_string();
+    let told = [
+        ("NETVM_HOW", how),
+        ("NETVM_PEER", &name),
+        ("NETVM_NUMBER", &number),
+    ];
+    let mut quitter = Player::start("quitter", &told);
+    quitter.hear("ready");
+    server.signal(libc::SIGSTOP);
+    quitter.tell();
+    quitter.hear("posted");
+    std::thread::sleep(Duration::from_millis(200));
+    server.signal(libc::SIGCONT);
+    quitter.end();
+    let node = builder(first + 2, false).start().unwrap();
+    let peer = node.connect(&name, PATIENCE).unwrap();
+    let port = Port::open(&node.node(), PortConfig::default()).unwrap();
+    let remote = port.import(peer, SERVED, "memory", PATIENCE).unwrap();
+    for at in 0..PAGES {
+        let mut word = [0; 8];
+        remote
+            .read(at * u64::from(PAGE_SIZE), &mut word[..])
+            .call()
+            .unwrap();
+        assert_eq!(u64::from_le_bytes(word), at + 1);
+    }
+    server.tell();
+    assert_eq!(server.hear("signals "), PAGES.to_string(), "{how}");
+    server.end();
 }
 
 #[test]

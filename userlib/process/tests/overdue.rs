@@ -219,6 +219,29 @@ fn a_port_ends_while_a_page_does_not_come() {
     withheld.answer();
 }
 
+/// A port is closed, and its imports with it, while the last of what it has posted waits for a page.
+#[test]
+fn what_was_posted_before_its_port_is_closed_lands_when_its_page_comes() {
+    let pair = Pair::new();
+    let Some(withheld) = Withheld::new(PAGE) else {
+        return;
+    };
+    let lent = pair.lend("withheld", withheld.start, withheld.len).unwrap();
+    lent.remote.write(0, &[5; 8]).post().unwrap();
+    let Pair { sender, .. } = pair;
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(sender));
+        std::thread::sleep(Duration::from_millis(100));
+        withheld.answer();
+    });
+    let begun = Instant::now();
+    // SAFETY: the page is the test's own, and there.
+    while unsafe { withheld.start.read_volatile() } != 5 {
+        assert!(begun.elapsed() < PATIENCE, "it does not land");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_page_timeout_out_of_range_is_refused() {
     for millis in [0, 99, 3_600_001] {

@@ -206,6 +206,13 @@ impl<S: Storage> Links<S> {
         })
     }
 
+    /// Window slots that a port holds, of all nodes: its messages that are not known to have landed.
+    pub(crate) fn slots_of(&self, config: &Config, port: PortId) -> u32 {
+        let windows = self.senders.chunks(config.geometry.ports.into());
+        let senders = windows.filter_map(|row| row.get(port.index()));
+        senders.map(|sender| u32::from(sender.share)).sum()
+    }
+
     /// An operation of a port towards a node was lost before the receiver could know of it. Returns whether the last loss
     /// of that way was of another epoch, or there was none.
     pub(crate) fn note_loss(&mut self, env: &mut Env<S>, node: NodeId, port: PortId, loss: Lost) -> bool {

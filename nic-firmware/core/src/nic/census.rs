@@ -33,6 +33,18 @@ impl<S: Storage> Nic<S> {
             .map_or(0, |port| u32::from(port.pipeline.len()))
     }
 
+    /// Messages of a port that are not known to have landed.
+    #[must_use]
+    pub fn under_way_of(&self, port: PortId) -> u32 {
+        self.links.slots_of(&self.env.config, port)
+    }
+
+    /// Messages of all ports that are not known to have landed.
+    #[must_use]
+    pub fn under_way(&self) -> u32 {
+        self.links.credits_held()
+    }
+
     /// What the link to a node shows of itself.
     #[must_use]
     pub fn link_report(&self, node: NodeId) -> Option<LinkReport> {
