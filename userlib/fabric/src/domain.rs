@@ -2,7 +2,7 @@
 
 use core::ffi::{c_int, c_void};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use netvm::{Port, PortConfig};
 use netvm_process::SoftNode;
@@ -41,23 +41,33 @@ pub(crate) struct Domain {
 }
 
 /// Something that was opened from a domain.
-pub(crate) struct Child(Arc<Domain>);
+pub(crate) struct Child {
+    domain: Arc<Domain>,
+    is_open: AtomicBool,
+}
 
 impl Child {
     /// Its domain.
     pub(crate) const fn domain(&self) -> &Arc<Domain> {
-        &self.0
+        &self.domain
     }
 
     /// Whether this is its domain.
     pub(crate) fn is_of(&self, domain: &Arc<Domain>) -> bool {
-        Arc::ptr_eq(&self.0, domain)
+        Arc::ptr_eq(&self.domain, domain)
+    }
+
+    /// The program has closed it, though a thread of the provider may still be at it: it keeps the domain from being closed no more.
+    pub(crate) fn close(&self) {
+        if self.is_open.swap(false, Ordering::AcqRel) {
+            self.domain.open.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::AcqRel);
+        self.close();
     }
 }
 
@@ -77,7 +87,10 @@ impl Domain {
     /// Counts something that is opened from it.
     pub(crate) fn child(self: &Arc<Self>) -> Child {
         self.open.fetch_add(1, Ordering::AcqRel);
-        Child(Arc::clone(self))
+        Child {
+            domain: Arc::clone(self),
+            is_open: AtomicBool::new(true),
+        }
     }
 
     fn start(fabric: &Arc<Fabric>, info: &fi_info) -> Answer<Self> {

@@ -24,8 +24,10 @@ pub(crate) struct Conn {
     pub(super) credit: Word64,
     /// The name of the inbound ring, and its signal.
     pub(super) ring: (u64, u32),
-    /// It is gone, and why.
+    /// It is gone, and why. What has come before is still taken.
     pub(super) failed: Option<Errno>,
+    /// Nothing more is taken: the other side has said that it closes, or makes no sense.
+    pub(super) deaf: bool,
     /// Messages that have no room in the ring yet, in their order.
     pub(super) waiting: VecDeque<Send>,
     /// Entries about messages. They go before messages.
@@ -57,6 +59,7 @@ impl Conn {
             credit,
             ring,
             failed: None,
+            deaf: false,
             waiting: VecDeque::new(),
             notes: VecDeque::new(),
             pieces: VecDeque::new(),
@@ -82,7 +85,7 @@ impl Conn {
 
     /// Whether an entry waits.
     pub(super) fn has_more(&self) -> bool {
-        self.failed.is_none() && self.inbound.has_more()
+        !self.deaf && self.inbound.has_more()
     }
 
     /// The other node, once it is known.

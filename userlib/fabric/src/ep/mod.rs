@@ -393,6 +393,7 @@ impl Endpoint {
             counter.unbind(self);
         }
         drop((ends, av, eq));
+        self.child.close();
     }
 }
 

@@ -207,7 +207,11 @@ impl State {
 
     /// Tells the sender of a message that it is done with.
     fn answer(&mut self, envelope: &Envelope, errno: Errno) {
-        if let Some(conn) = self.conns.get_mut(envelope.conn) {
+        if let Some(conn) = self
+            .conns
+            .get_mut(envelope.conn)
+            .filter(|conn| conn.failed.is_none())
+        {
             conn.note(Head {
                 cookie: envelope.cookie,
                 data: u64::from(errno.0.unsigned_abs()),
@@ -285,6 +289,10 @@ impl State {
             self.fetched(receive, envelope);
             return;
         }
+        if let Some(errno) = conn.failed {
+            self.fail_message(receive, envelope, errno);
+            return;
+        }
         if let Some(peer) = conn.peer.filter(|_| conn.pulls != Some(false)) {
             match pull(&conn.address, &peer, parts, &room) {
                 Pulled::All => {
@@ -338,7 +346,7 @@ impl State {
     #[inline]
     pub(super) fn receive(&mut self, endpoint: &Arc<Endpoint>, at: usize) {
         for _ in 0..TURN {
-            let Some(conn) = self.conns.get_mut(at).filter(|conn| conn.failed.is_none()) else {
+            let Some(conn) = self.conns.get_mut(at).filter(|conn| !conn.deaf) else {
                 return;
             };
             let done = match conn.inbound.next() {
@@ -351,7 +359,7 @@ impl State {
                     "endpoint {}: a ring makes no sense",
                     endpoint.address.text()
                 ));
-                self.conn_failed(at, Errno::IO);
+                self.hears_no_more(at, Errno::IO);
                 return;
             }
         }
@@ -372,13 +380,21 @@ impl State {
             Kind::Piece => self.take_piece(at, entry)?,
             Kind::Done => self.sent_is_done(at, head.cookie, head.data),
             Kind::Written => self.was_written(&head),
-            Kind::Bye => self.conn_failed(at, Errno::CONNRESET),
+            Kind::Bye => self.hears_no_more(at, Errno::CONNRESET),
             Kind::Skip => return Err(Broken),
         }
         if let Some(conn) = self.conns.get_mut(at) {
             conn.inbound.done(entry);
         }
         Ok(())
+    }
+
+    /// The other side has said its last word.
+    fn hears_no_more(&mut self, at: usize, errno: Errno) {
+        if let Some(conn) = self.conns.get_mut(at) {
+            conn.deaf = true;
+        }
+        self.conn_failed(at, errno);
     }
 
     fn envelope(conn: &Conn, at: usize, head: &Head) -> Envelope {
@@ -437,20 +453,24 @@ impl State {
         }
         let envelope = Self::envelope(conn, at, &head);
         let (tagged, least) = (head.flags & TAGGED != 0, self.least);
-        match self.queue(tagged).receive_for(&envelope, least) {
-            Some(receive) => self.fetch(&receive, &envelope, &parts),
-            None => self.queue(tagged).push_message(Message {
-                envelope,
-                body: Body::There(parts),
-            }),
+        let gone = conn.failed;
+        if let Some(receive) = self.queue(tagged).receive_for(&envelope, least) {
+            self.fetch(&receive, &envelope, &parts);
+        } else {
+            let body = gone.map_or(Body::There(parts), Body::Gone);
+            self.queue(tagged).push_message(Message { envelope, body });
         }
         Ok(())
     }
 
     fn take_piece(&mut self, at: usize, entry: &Entry) -> Result<(), Broken> {
         let head = entry.head;
-        let arriving = self.arriving.get_mut(&head.tag).ok_or(Broken)?;
         let conn = self.conns.get(at).ok_or(Broken)?;
+        if conn.failed.is_some() {
+            // Its message has failed with the connection.
+            return Ok(());
+        }
+        let arriving = self.arriving.get_mut(&head.tag).ok_or(Broken)?;
         let (from, len) = (
             usize::try_from(head.data).map_err(|_| Broken)?,
             usize::from(head.size),

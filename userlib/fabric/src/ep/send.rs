@@ -401,6 +401,10 @@ impl State {
             }
             sent.conn != at
         });
+        crate::log::trace(|| {
+            let (to, failed) = (address.text(), ended.len());
+            format!("the connection to {to} ends ({errno:?}), and {failed} messages with it")
+        });
         for ended in ended {
             self.end_send(ended, errno);
         }

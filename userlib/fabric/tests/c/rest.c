@@ -347,6 +347,39 @@ static void a_peer_that_is_not_known(void)
     CHECK(entry.op_context == &received[1] && from == side.other && memcmp(second, "message2", 8) == 0, "from %ld", (long)from);
 }
 
+/* A domain whose endpoint was closed just now is closed, too, though a thread of the provider may still look for the other side. */
+static void a_domain_in_a_hurry(void)
+{
+    enum { ROUNDS = 20 };
+    char theirs[256] = {0};
+    size_t len = sizeof theirs;
+    WORKS(fi_av_lookup(side.av, side.other, theirs, &len));
+    for (int round = 0; round < ROUNDS; round++) {
+        struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
+        struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED};
+        struct fid_domain *domain;
+        struct fid_ep *ep;
+        struct fid_av *av;
+        struct fid_cq *cq;
+        fi_addr_t other;
+        int context;
+        WORKS(fi_domain(side.fabric, side.info, &domain, NULL));
+        WORKS(fi_endpoint(domain, side.info, &ep, NULL));
+        WORKS(fi_av_open(domain, &av_attr, &av, NULL));
+        WORKS(fi_cq_open(domain, &cq_attr, &cq, NULL));
+        WORKS(fi_ep_bind(ep, &av->fid, 0));
+        WORKS(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV));
+        WORKS(fi_enable(ep));
+        CHECK(fi_av_insert(av, theirs, 1, &other, 0, NULL) == 1, "fi_av_insert");
+        WORKS(fi_send(ep, "in haste", 8, NULL, other, &context));
+        WORKS(fi_close(&ep->fid));
+        WORKS(fi_close(&cq->fid));
+        WORKS(fi_close(&av->fid));
+        WORKS(fi_close(&domain->fid));
+    }
+    meet();
+}
+
 /* What is not offered is answered. */
 static void what_is_not_offered(void)
 {
@@ -542,6 +575,7 @@ int main(int count, char **arguments)
         {"waits_and_words", waits_and_words},
         {"what_an_endpoint_is_told", what_an_endpoint_is_told},
         {"a_peer_that_is_not_known", a_peer_that_is_not_known},
+        {"a_domain_in_a_hurry", a_domain_in_a_hurry},
         {"what_is_not_offered", what_is_not_offered},
         {"many_writes_by_an_old_key", many_writes_by_an_old_key},
         {"memory_that_grows", memory_that_grows},
