@@ -27,6 +27,17 @@ impl Buffer {
         Ok(Self { parts, count: 1, len })
     }
 
+    /// Bytes of the provider's own.
+    pub(crate) fn of_bytes(bytes: &[u8]) -> Self {
+        let mut parts = [(0, 0); IOV];
+        parts[0] = (bytes.as_ptr().expose_provenance(), bytes.len());
+        Self {
+            parts,
+            count: 1,
+            len: bytes.len(),
+        }
+    }
+
     /// Several.
     ///
     /// # Errors

@@ -22,6 +22,7 @@ use crate::info::QUEUE;
 use keys::Keys;
 pub(crate) use keys::Target;
 pub(crate) use op::{Op, What};
+use scratch::Place;
 pub(crate) use scratch::Scratch;
 
 /// One-sided operations of a domain.
@@ -41,6 +42,8 @@ struct State {
     begun: u64,
     /// Writes that were posted, by node.
     landing: HashMap<NodeId, Landing>,
+    /// Places of operations that have failed, which the card may still read, and how many had been begun by then.
+    leaving: Vec<(u64, Place)>,
     /// What waits until its key was looked up anew.
     anew: Vec<(Target, Op)>,
     /// An atomic with an order has failed, and answers to others are to come. Its key names other memory by now, perhaps: then it begins anew,
@@ -205,7 +208,7 @@ impl State {
                 let op = self.active.remove(at);
                 match op.lands() {
                     Some(node) => self.landing.entry(node).or_default().waiting.push(op),
-                    None => self.end(op, under_way),
+                    None => self.end(domain, op, under_way),
                 }
             } else {
                 // No room: what is behind it waits, too, so that it is not passed for ever.
@@ -237,7 +240,7 @@ impl State {
                 }
                 Ok(Err(errno)) => {
                     op.fail(errno, Status::Ok);
-                    self.end(op, under_way);
+                    self.end(domain, op, under_way);
                 }
             }
         }
@@ -305,7 +308,7 @@ impl State {
                     .get_mut(&node)
                     .and_then(|landing| landing.flushing.take());
                 for op in ended.map(|(_, ops)| ops).unwrap_or_default() {
-                    self.end(op, under_way);
+                    self.end(domain, op, under_way);
                 }
             }
             let Some(landing) = self.landing.get_mut(&node) else {
@@ -323,7 +326,7 @@ impl State {
                     let ops = std::mem::take(&mut landing.waiting);
                     for mut op in ops {
                         op.fail(errno_of(&error), Status::Ok);
-                        self.end(op, under_way);
+                        self.end(domain, op, under_way);
                     }
                 }
             }
@@ -357,7 +360,27 @@ impl State {
         flushing.into_iter().flat_map(|(_, ops)| ops.iter_mut())
     }
 
-    fn end(&mut self, mut op: Op, under_way: &AtomicUsize) {
+    /// Gives back the places from which an operation that ends was written.
+    fn give_places_back(&mut self, domain: &Domain, op: &mut Op) {
+        let (places, landed) = op.take_sources();
+        if !landed {
+            let begun = self.begun;
+            self.leaving
+                .extend(places.into_iter().map(|place| (begun, place)));
+            return;
+        }
+        places.into_iter().for_each(|place| domain.scratch.give(place));
+        if op.is_new() {
+            return;
+        }
+        // The card reads in the order of the port's commands: what was posted before one that has ended well has been read.
+        let before = |(begun, _): &mut (u64, Place)| *begun < op.number();
+        let read = self.leaving.extract_if(.., before);
+        read.for_each(|(_, place)| domain.scratch.give(place));
+    }
+
+    fn end(&mut self, domain: &Domain, mut op: Op, under_way: &AtomicUsize) {
+        self.give_places_back(domain, &mut op);
         let (import, is_gone) = (op.import(), op.key_is_gone());
         let anew = op.begin_anew();
         // Memory of another length has another key, too.

@@ -19,6 +19,8 @@ use crate::fi::*;
 const PART: usize = 96 << 10;
 /// The same on a path with small messages.
 const SMALL_PART: usize = 16 << 10;
+/// A write up to this size travels in its descriptor, and needs no place.
+const SHORT: usize = 128;
 /// Reads and atomics of one operation that are under way at a time.
 const DEPTH: usize = 16;
 
@@ -40,6 +42,13 @@ pub(crate) enum What {
         /// It takes effect behind those that were begun before it (`FI_ORDER_ATOMIC_*`).
         ordered: bool,
     },
+}
+
+/// What a read brings to a place, and how much of the operation it is.
+struct Arrival {
+    place: Place,
+    at: usize,
+    len: usize,
 }
 
 /// The key that was used names nothing any more.
@@ -86,7 +95,9 @@ pub(crate) struct Op {
     posted: usize,
     calls: Calls,
     /// Reads under way, and where their bytes come first.
-    reads: VecDeque<(Pending, Option<Place>)>,
+    reads: VecDeque<(Pending, Option<Arrival>)>,
+    /// Places from which its writes were posted.
+    sources: Vec<Place>,
     atomics: VecDeque<(usize, PendingAtomic)>,
     failed: Option<(Errno, Status)>,
     /// It may have failed.
@@ -118,6 +129,7 @@ impl Op {
             posted: 0,
             calls: Vec::new(),
             reads: VecDeque::new(),
+            sources: Vec::new(),
             atomics: VecDeque::new(),
             failed: None,
             in_doubt: false,
@@ -226,9 +238,9 @@ impl Op {
     /// Posts as much of it as there is room for, and collects what is told of others meanwhile. Says whether that was all.
     pub(super) fn post(&mut self, domain: &Domain, of_others: &mut Vec<Error>) -> bool {
         while !self.is_whole() {
-            if self.reads.len() >= DEPTH || self.atomics.len() >= DEPTH {
+            if self.is_deep() {
                 self.harvest(domain);
-                if self.reads.len() >= DEPTH || self.atomics.len() >= DEPTH {
+                if self.is_deep() {
                     return true;
                 }
             }
@@ -242,6 +254,11 @@ impl Op {
             }
         }
         true
+    }
+
+    /// Whether as much of it is under way as may be.
+    fn is_deep(&self) -> bool {
+        self.reads.len().max(self.atomics.len()) >= DEPTH
     }
 
     fn is_about_others(&self, error: &Error) -> bool {
@@ -269,28 +286,24 @@ impl Op {
         if let What::Atomic { .. } = self.what {
             return self.post_atomic();
         }
-        if matches!(self.what, What::Read)
-            && (1..=PLACE as u64).contains(&len)
-            && let Some(place) = domain.scratch.take()
-        {
-            return self.read_shortly(domain, place);
-        }
         let most = if domain.node.udp_address().is_some() {
             SMALL_PART
         } else {
             PART
         };
-        let (start, len) = match &self.copy {
-            Some(copy) => (
-                copy.as_ptr().expose_provenance() + self.posted,
-                (copy.len() - self.posted).min(most),
-            ),
-            None => {
-                let part = self.buffer.part(self.posted, most);
-                let first = part.parts().next();
-                first.unwrap_or_default()
-            }
-        };
+        let left = self.len() - self.posted;
+        let in_descriptor = matches!(self.what, What::Write) && left <= SHORT;
+        if left > 0
+            && !in_descriptor
+            && let Some(place) = domain.scratch.take(
+                segment.address().get().wrapping_add(at),
+                matches!(self.what, What::Write),
+            )
+        {
+            return self.post_by_place(domain, place, left.min(most).min(PLACE));
+        }
+        let part = self.local(self.posted, most);
+        let (start, len) = part.parts().next().unwrap_or_default();
         let slice = domain.everything.slice(start as u64, len as u64)?;
         if let What::Read = self.what {
             let read = segment.read(at, slice).begin()?;
@@ -303,20 +316,35 @@ impl Op {
         Ok(len)
     }
 
-    /// All of it at once.
-    fn read_shortly(&mut self, domain: &Domain, place: Place) -> netvm::Result<usize> {
-        let len = self.len();
-        let begun = match &self.aim {
-            Some(Aim { segment, at, .. }) => domain
-                .scratch
-                .room(&place, len)
-                .and_then(|room| segment.read(*at, room).begin()),
-            None => Err(Error::Released),
-        };
-        match begun {
-            Ok(read) => {
+    /// A part of what it moves, at this side.
+    fn local(&self, at: usize, len: usize) -> Buffer {
+        match &self.copy {
+            Some(copy) => Buffer::of_bytes(copy).part(at, len),
+            None => self.buffer.part(at, len),
+        }
+    }
+
+    /// The next part of it by way of a place.
+    fn post_by_place(&mut self, domain: &Domain, place: Place, len: usize) -> netvm::Result<usize> {
+        let posted = if let What::Read = self.what {
+            self.read_to(domain, &place, len).map(|read| {
                 self.calls.push(read.op());
-                self.reads.push_back((read, Some(place)));
+                Some(read)
+            })
+        } else {
+            self.write_from(domain, &place, len).map(|call| {
+                self.calls.push(call);
+                None
+            })
+        };
+        match posted {
+            Ok(Some(read)) => {
+                let at = self.posted;
+                self.reads.push_back((read, Some(Arrival { place, at, len })));
+                Ok(len)
+            }
+            Ok(None) => {
+                self.sources.push(place);
                 Ok(len)
             }
             Err(error) => {
@@ -324,6 +352,24 @@ impl Op {
                 Err(error)
             }
         }
+    }
+
+    /// Where the next part of it goes to or comes from.
+    fn next(&self) -> netvm::Result<(&RemoteSegment, u64)> {
+        let aim = self.aim.as_ref().ok_or(Error::Released)?;
+        Ok((&aim.segment, aim.at.saturating_add(self.posted as u64)))
+    }
+
+    fn read_to(&self, domain: &Domain, place: &Place, len: usize) -> netvm::Result<Pending> {
+        let (segment, at) = self.next()?;
+        segment.read(at, domain.scratch.room(place, len)?).begin()
+    }
+
+    fn write_from(&self, domain: &Domain, place: &Place, len: usize) -> netvm::Result<OpId> {
+        let (segment, at) = self.next()?;
+        let from = self.local(self.posted, len);
+        domain.scratch.fill(place, &from, &domain.everything)?;
+        segment.write(at, domain.scratch.room(place, len)?).try_post()
     }
 
     fn post_atomic(&mut self) -> netvm::Result<usize> {
@@ -366,8 +412,11 @@ impl Op {
     /// Takes the answers that have come.
     fn harvest(&mut self, domain: &Domain) {
         while let Some(mut end) = self.reads.front_mut().and_then(|(read, _)| read.end()) {
-            if let Some((_, Some(place))) = self.reads.pop_front() {
-                end = end.and_then(|()| domain.scratch.copy(&place, &self.buffer));
+            if let Some((_, Some(Arrival { place, at, len }))) = self.reads.pop_front() {
+                end = end.and_then(|()| {
+                    let into = self.buffer.part(at, len);
+                    domain.scratch.copy(&place, &into, &domain.everything)
+                });
                 domain.scratch.give(place);
             }
             if let Err(error) = end {
@@ -428,6 +477,12 @@ impl Op {
     pub(super) fn lands(&self) -> Option<NodeId> {
         let writes = matches!(self.what, What::Write) && !self.calls.is_empty();
         self.segment().filter(|_| writes).map(RemoteSegment::node)
+    }
+
+    /// The places of its writes, and whether the card has read all of them: of one that has failed some may still leave.
+    pub(super) fn take_sources(&mut self) -> (Vec<Place>, bool) {
+        let landed = self.failed.is_none() && !self.in_doubt;
+        (std::mem::take(&mut self.sources), landed)
     }
 
     const fn counted(&self) -> (Counted, u64) {

@@ -1,16 +1,22 @@
-//! Places for what short reads bring.
+//! Places for what one-sided operations bring and take.
 //!
-//! The card reaches memory of `alloc`'s by itself, and a program's by way of a page of its own and a worker. So what a short read brings
-//! comes to a place here, and is copied when it is there.
+//! The card reaches memory of `alloc`'s by itself, and a program's by way of a page of its own and a worker. So what a read brings comes to a
+//! place here, and is copied when it is there; what a write takes is copied here first.
 
 use netvm::{Port, Region, RegionSlice};
 use parking_lot::Mutex;
 
 use crate::buffer::Buffer;
+use crate::everything::Everything;
+use crate::wire::PAGE;
 
 /// Bytes of a place.
-pub(crate) const PLACE: usize = 4096;
-const PLACES: u16 = 64;
+pub(crate) const PLACE: usize = 64 << 10;
+const PLACES: u16 = 128;
+/// So many are left to reads.
+const FOR_READS: usize = 32;
+/// From one place to the next: bytes begin anywhere in its first page.
+const STRIDE: u64 = PLACE as u64 + PAGE;
 
 /// The places of a domain.
 pub(crate) struct Scratch {
@@ -18,14 +24,12 @@ pub(crate) struct Scratch {
     free: Mutex<Vec<u16>>,
 }
 
-/// A place that a read was given. One that is dropped is not used again: something may still come to it.
+/// A place that an operation was given. One that is dropped is not used again: something may still come to it, or be read from it.
 #[derive(Debug)]
-pub(crate) struct Place(u16);
-
-impl Place {
-    const fn start(&self) -> u64 {
-        self.0 as u64 * PLACE as u64
-    }
+pub(crate) struct Place {
+    index: u16,
+    /// Where its bytes begin.
+    start: u64,
 }
 
 impl Scratch {
@@ -35,7 +39,7 @@ impl Scratch {
     /// There is no memory.
     pub(crate) fn new(port: &Port) -> netvm::Result<Self> {
         Ok(Self {
-            memory: port.alloc(u64::from(PLACES) * PLACE as u64)?,
+            memory: port.alloc(u64::from(PLACES) * STRIDE)?,
             free: Mutex::new((0..PLACES).rev().collect()),
         })
     }
@@ -45,31 +49,67 @@ impl Scratch {
         &self.memory
     }
 
-    /// A place, if one is free.
-    pub(crate) fn take(&self) -> Option<Place> {
-        self.free.lock().pop().map(Place)
+    /// A place, if one is free. Its bytes begin as far in a page as this address does, so both ends of a transfer are cut alike.
+    pub(crate) fn take(&self, alike: u64, writes: bool) -> Option<Place> {
+        let mut free = self.free.lock();
+        if writes && free.len() <= FOR_READS {
+            return None;
+        }
+        let index = free.pop()?;
+        let start = u64::from(index) * STRIDE + alike % PAGE;
+        Some(Place { index, start })
     }
 
-    /// So much of a place, for a read.
+    /// So much of a place.
     ///
     /// # Errors
     /// It has not so many bytes.
     pub(crate) fn room(&self, place: &Place, len: usize) -> netvm::Result<RegionSlice> {
-        self.memory.slice(place.start()..place.start() + len as u64)
+        self.memory.slice(place.start..place.start + len as u64)
     }
 
-    /// Copies what has come.
+    /// Copies what has come to the program's memory.
     ///
     /// # Errors
-    /// The memory is gone.
-    pub(crate) fn copy(&self, place: &Place, into: &Buffer) -> netvm::Result<()> {
-        into.scatter(0, into.len(), |at, piece| {
-            self.memory.read_into(place.start() + at as u64, piece)
-        })
+    /// That memory is gone.
+    pub(crate) fn copy(&self, place: &Place, into: &Buffer, everything: &Everything) -> netvm::Result<()> {
+        let mut bytes = self.bytes(place, into.len())?;
+        for (start, len) in into.parts().filter(|(_, len)| *len > 0) {
+            let (region, at) = everything.find(start as u64, len as u64)?;
+            let (piece, rest) = bytes.split_at_mut(len);
+            region.write_from(at, piece)?;
+            bytes = rest;
+        }
+        Ok(())
     }
 
-    /// Nothing comes to this place any more.
+    /// Copies what is to go from the program's memory.
+    ///
+    /// # Errors
+    /// That memory is gone.
+    pub(crate) fn fill(&self, place: &Place, from: &Buffer, everything: &Everything) -> netvm::Result<()> {
+        let mut bytes = self.bytes(place, from.len())?;
+        for (start, len) in from.parts().filter(|(_, len)| *len > 0) {
+            let (region, at) = everything.find(start as u64, len as u64)?;
+            let (piece, rest) = bytes.split_at_mut(len);
+            region.read_into(at, piece)?;
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    /// Bytes of a place that the card does not use now: an operation has not been posted, or has ended.
+    #[allow(clippy::mut_from_ref)]
+    fn bytes<'a>(&'a self, place: &'a Place, len: usize) -> netvm::Result<&'a mut [u8]> {
+        let start = place.start as usize;
+        let bytes = self.memory.atomics().and_then(|all| all.get(start..start + len));
+        let first = bytes.ok_or(netvm::Error::Released)?.as_ptr();
+        // SAFETY: the bytes are atomics, so they may be changed, and only the holder of the place uses them.
+        Ok(unsafe { core::slice::from_raw_parts_mut(first.cast_mut().cast::<u8>(), len) })
+    }
+
+    /// Nothing comes to this place any more, and nothing is read from it.
     pub(crate) fn give(&self, place: Place) {
-        self.free.lock().push(place.0);
+        self.free.lock().push(place.index);
     }
 }

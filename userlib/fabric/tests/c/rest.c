@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <rdma/fi_collective.h>
+#include <sys/mman.h>
 
 enum { LEN = 9000, KEY = 31 };
 
@@ -347,6 +348,29 @@ static void a_peer_that_is_not_known(void)
     CHECK(entry.op_context == &received[1] && from == side.other && memcmp(second, "message2", 8) == 0, "from %ld", (long)from);
 }
 
+/* Memory at this side that is gone is an error, and no signal; what is there of several pieces does not go alone. */
+static void memory_that_is_gone(void)
+{
+    enum { LONG = 8192 };
+    static unsigned char room[LONG], here[LONG];
+    int context;
+    struct remote theirs;
+    struct fid_mr *mr = shared(room, sizeof room, KEY + 2, &theirs);
+    void *gone = mmap(NULL, LONG, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(gone != MAP_FAILED && munmap(gone, LONG) == 0, "a page");
+    POSTED(fi_write(side.ep, gone, LONG, NULL, side.other, theirs.start, theirs.key, &context));
+    CHECK(fails(side.tx, &context).err == FI_EFAULT, "a write from nowhere");
+    POSTED(fi_read(side.ep, gone, LONG, NULL, side.other, theirs.start, theirs.key, &context));
+    CHECK(fails(side.tx, &context).err == FI_EFAULT, "a read to nowhere");
+    memset(here, 7, sizeof here);
+    POSTED(fi_write(side.ep, here, LONG, NULL, side.other, theirs.start, theirs.key, &context));
+    completion(side.tx, NULL);
+    meet();
+    CHECK(room[0] == 7 && room[LONG - 1] == 7, "what is there goes on");
+    meet();
+    WORKS(fi_close(&mr->fid));
+}
+
 /* A domain whose endpoint was closed just now is closed, too, though a thread of the provider may still look for the other side. */
 static void a_domain_in_a_hurry(void)
 {
@@ -575,6 +599,7 @@ int main(int count, char **arguments)
         {"waits_and_words", waits_and_words},
         {"what_an_endpoint_is_told", what_an_endpoint_is_told},
         {"a_peer_that_is_not_known", a_peer_that_is_not_known},
+        {"memory_that_is_gone", memory_that_is_gone},
         {"a_domain_in_a_hurry", a_domain_in_a_hurry},
         {"what_is_not_offered", what_is_not_offered},
         {"many_writes_by_an_old_key", many_writes_by_an_old_key},
