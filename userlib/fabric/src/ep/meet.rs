@@ -7,7 +7,10 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use netvm::{Access, Error, Export, Modes, Notification, NotificationId, Port, Region};
+use netvm::{
+    Access, Error, Export, Modes, Notification, NotificationId, Port, Refusal, Region, RemoteSegment, Status,
+    Timeout,
+};
 use zerocopy::IntoBytes;
 
 use super::conn::Conn;
@@ -160,9 +163,10 @@ fn write_record(endpoint: &Arc<Endpoint>, address: &Address, record: &Record) ->
         Errno::HOSTUNREACH
     };
     let port = &domain.errands;
-    let mailbox = port
-        .import_with(node, address.messages(), MAILBOX, Modes::all(), PATIENCE)
-        .map_err(failed)?;
+    let mailbox = at_once(PATIENCE, |time| {
+        port.import_with(node, address.messages(), MAILBOX, Modes::all(), time)
+    })
+    .map_err(failed)?;
     let place = place_of(endpoint, &endpoint.address);
     let end = Instant::now() + PATIENCE;
     loop {
@@ -182,6 +186,21 @@ fn write_record(endpoint: &Arc<Endpoint>, address: &Address, record: &Record) ->
             }
             Err(error) => return Err(failed(error)),
         }
+    }
+}
+
+/// Imports what is there, or is there no more, since the other side has said its name. Only a slow answer is waited for: the helper has other
+/// things to do.
+pub(crate) fn at_once(
+    patience: Duration,
+    import: impl Fn(Timeout) -> netvm::Result<RemoteSegment>,
+) -> netvm::Result<RemoteSegment> {
+    match import(Timeout::Now) {
+        Err(Error::Import {
+            reason: Refusal::Status(Status::TimedOut | Status::LinkLost | Status::StaleIncarnation),
+            ..
+        }) => import(Timeout::After(patience)),
+        found => found,
     }
 }
 
@@ -216,7 +235,9 @@ fn join(endpoint: &Arc<Endpoint>, at: usize) {
         };
         let joined = connect(endpoint.domain(), &address).and_then(|node| {
             let port = &endpoint.port;
-            let ring = port.import(node, address.messages(), &ring_name(peer.ring), PATIENCE);
+            let ring = at_once(PATIENCE, |time| {
+                port.import(node, address.messages(), &ring_name(peer.ring), time)
+            });
             let ring = ring.and_then(|ring| Ok((ring, port.alloc(MEMORY)?)));
             ring.map_err(|error| {
                 log::trace(|| format!("ring: {error}"));

@@ -28,7 +28,7 @@ use crate::wire::{Head, Kind};
 use background::Background;
 use conn::Conn;
 use matching::Queue;
-pub(crate) use meet::connect as meet_node;
+pub(crate) use meet::{at_once, connect as meet_node};
 use receive::Arriving;
 pub(crate) use receive::Asked;
 use send::Sent;

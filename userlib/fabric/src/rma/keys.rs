@@ -4,11 +4,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use netvm::{Error, RemoteSegment, Status, Timeout};
+use netvm::{RemoteSegment, Status};
 
 use crate::address::Address;
 use crate::domain::Domain;
-use crate::ep::meet_node;
+use crate::ep::{at_once, meet_node};
 use crate::fi::{Answer, Errno};
 use crate::{log, mr};
 
@@ -126,15 +126,8 @@ fn ask(domain: &Arc<Domain>, target: Target) {
 
 fn import(domain: &Domain, node: netvm::NodeId, target: &Target) -> Answer<RemoteSegment> {
     let (port, name) = (target.address.memory(), mr::name(target.key));
-    let first = domain.memory.import(node, port, &name, Timeout::Now);
-    // A key that is not there does not come: the program has learnt it from the other side. A slow answer does.
-    let found = match first {
-        Err(Error::Import {
-            reason: netvm::Refusal::Status(Status::TimedOut | Status::LinkLost | Status::StaleIncarnation),
-            ..
-        }) => domain.memory.import(node, port, &name, PATIENCE),
-        other => other,
-    };
+    // A key that is not there does not come: the program has learnt it from the other side.
+    let found = at_once(PATIENCE, |time| domain.memory.import(node, port, &name, time));
     found.map_err(|error| {
         log::trace(|| error.to_string());
         match error.status() {
