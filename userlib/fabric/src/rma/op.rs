@@ -98,6 +98,8 @@ pub(crate) struct Op {
     reads: VecDeque<(Pending, Option<Arrival>)>,
     /// Places from which its writes were posted.
     sources: Vec<Place>,
+    /// The next part of a write, for which the port had no room.
+    prepared: Option<Place>,
     atomics: VecDeque<(usize, PendingAtomic)>,
     failed: Option<(Errno, Status)>,
     /// It may have failed.
@@ -130,6 +132,7 @@ impl Op {
             calls: Vec::new(),
             reads: VecDeque::new(),
             sources: Vec::new(),
+            prepared: None,
             atomics: VecDeque::new(),
             failed: None,
             in_doubt: false,
@@ -162,6 +165,7 @@ impl Op {
         self.doubts += u8::from(self.in_doubt);
         (self.failed, self.in_doubt) = (None, false);
         (self.posted, self.aim) = (0, None);
+        self.sources.extend(self.prepared.take());
         self.calls.clear();
         true
     }
@@ -292,16 +296,18 @@ impl Op {
             PART
         };
         let left = self.len() - self.posted;
-        let in_descriptor = matches!(self.what, What::Write) && left <= SHORT;
-        if left > 0
-            && !in_descriptor
-            && let Some(place) = domain.scratch.take(
-                segment.address().get().wrapping_add(at),
-                matches!(self.what, What::Write),
-            )
-        {
-            return self.post_by_place(domain, place, left.min(most).min(PLACE));
+        let writes = matches!(self.what, What::Write);
+        let alike = segment.address().get().wrapping_add(at);
+        if let Some(place) = self.prepared.take() {
+            return self.post_by_place(domain, place, left.min(most).min(PLACE), true);
         }
+        if left > 0
+            && !(writes && left <= SHORT)
+            && let Some(place) = domain.scratch.take(alike, writes)
+        {
+            return self.post_by_place(domain, place, left.min(most).min(PLACE), false);
+        }
+        let (segment, at) = self.next()?;
         let part = self.local(self.posted, most);
         let (start, len) = part.parts().next().unwrap_or_default();
         let slice = domain.everything.slice(start as u64, len as u64)?;
@@ -324,15 +330,21 @@ impl Op {
         }
     }
 
-    /// The next part of it by way of a place.
-    fn post_by_place(&mut self, domain: &Domain, place: Place, len: usize) -> netvm::Result<usize> {
+    /// The next part of it by way of a place, which may have been prepared before.
+    fn post_by_place(
+        &mut self,
+        domain: &Domain,
+        place: Place,
+        len: usize,
+        prepared: bool,
+    ) -> netvm::Result<usize> {
         let posted = if let What::Read = self.what {
             self.read_to(domain, &place, len).map(|read| {
                 self.calls.push(read.op());
                 Some(read)
             })
         } else {
-            self.write_from(domain, &place, len).map(|call| {
+            self.write_from(domain, &place, len, prepared).map(|call| {
                 self.calls.push(call);
                 None
             })
@@ -348,7 +360,12 @@ impl Op {
                 Ok(len)
             }
             Err(error) => {
-                domain.scratch.give(place);
+                if matches!(error, Error::NoRoom { .. }) && matches!(self.what, What::Write) {
+                    // It has been copied.
+                    self.prepared = Some(place);
+                } else {
+                    domain.scratch.give(place);
+                }
                 Err(error)
             }
         }
@@ -365,10 +382,12 @@ impl Op {
         segment.read(at, domain.scratch.room(place, len)?).begin()
     }
 
-    fn write_from(&self, domain: &Domain, place: &Place, len: usize) -> netvm::Result<OpId> {
+    fn write_from(&self, domain: &Domain, place: &Place, len: usize, prepared: bool) -> netvm::Result<OpId> {
         let (segment, at) = self.next()?;
-        let from = self.local(self.posted, len);
-        domain.scratch.fill(place, &from, &domain.everything)?;
+        if !prepared {
+            let from = self.local(self.posted, len);
+            domain.scratch.fill(place, &from, &domain.everything)?;
+        }
         segment.write(at, domain.scratch.room(place, len)?).try_post()
     }
 
@@ -481,6 +500,7 @@ impl Op {
 
     /// The places of its writes, and whether the card has read all of them: of one that has failed some may still leave.
     pub(super) fn take_sources(&mut self) -> (Vec<Place>, bool) {
+        self.sources.extend(self.prepared.take());
         let landed = self.failed.is_none() && !self.in_doubt;
         (std::mem::take(&mut self.sources), landed)
     }

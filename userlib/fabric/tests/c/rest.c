@@ -385,6 +385,8 @@ static void a_domain_in_a_hurry(void)
         struct fid_ep *ep;
         struct fid_av *av;
         struct fid_cq *cq;
+        struct fid_cntr *counter;
+        struct fi_cntr_attr cntr_attr = {.events = FI_CNTR_EVENTS_COMP};
         fi_addr_t other;
         int context;
         WORKS(fi_domain(side.fabric, side.info, &domain, NULL));
@@ -393,10 +395,14 @@ static void a_domain_in_a_hurry(void)
         WORKS(fi_cq_open(domain, &cq_attr, &cq, NULL));
         WORKS(fi_ep_bind(ep, &av->fid, 0));
         WORKS(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV));
+        WORKS(fi_cntr_open(domain, &cntr_attr, &counter, NULL));
+        /* As programs do on any endpoint. */
+        WORKS(fi_ep_bind(ep, &counter->fid, FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE));
         WORKS(fi_enable(ep));
         CHECK(fi_av_insert(av, theirs, 1, &other, 0, NULL) == 1, "fi_av_insert");
         WORKS(fi_send(ep, "in haste", 8, NULL, other, &context));
         WORKS(fi_close(&ep->fid));
+        WORKS(fi_close(&counter->fid));
         WORKS(fi_close(&cq->fid));
         WORKS(fi_close(&av->fid));
         WORKS(fi_close(&domain->fid));
