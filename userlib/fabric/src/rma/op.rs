@@ -165,7 +165,6 @@ impl Op {
         self.doubts += u8::from(self.in_doubt);
         (self.failed, self.in_doubt) = (None, false);
         (self.posted, self.aim) = (0, None);
-        self.sources.extend(self.prepared.take());
         self.calls.clear();
         true
     }

@@ -73,14 +73,9 @@ impl Scratch {
     /// # Errors
     /// That memory is gone.
     pub(crate) fn copy(&self, place: &Place, into: &Buffer, everything: &Everything) -> netvm::Result<()> {
-        let mut bytes = self.bytes(place, into.len())?;
-        for (start, len) in into.parts().filter(|(_, len)| *len > 0) {
-            let (region, at) = everything.find(start as u64, len as u64)?;
-            let (piece, rest) = bytes.split_at_mut(len);
-            region.write_from(at, piece)?;
-            bytes = rest;
-        }
-        Ok(())
+        self.each(place, into, everything, |region, at, piece| {
+            region.write_from(at, piece)
+        })
     }
 
     /// Copies what is to go from the program's memory.
@@ -88,11 +83,24 @@ impl Scratch {
     /// # Errors
     /// That memory is gone.
     pub(crate) fn fill(&self, place: &Place, from: &Buffer, everything: &Everything) -> netvm::Result<()> {
-        let mut bytes = self.bytes(place, from.len())?;
-        for (start, len) in from.parts().filter(|(_, len)| *len > 0) {
+        self.each(place, from, everything, |region, at, piece| {
+            region.read_into(at, piece)
+        })
+    }
+
+    /// Copies piece by piece, between a program's memory and a place. A page that is gone is an error, and no signal.
+    fn each(
+        &self,
+        place: &Place,
+        buffer: &Buffer,
+        everything: &Everything,
+        copy: impl Fn(&Region, u64, &mut [u8]) -> netvm::Result<()>,
+    ) -> netvm::Result<()> {
+        let mut bytes = self.bytes(place, buffer.len())?;
+        for (start, len) in buffer.parts().filter(|(_, len)| *len > 0) {
             let (region, at) = everything.find(start as u64, len as u64)?;
             let (piece, rest) = bytes.split_at_mut(len);
-            region.read_into(at, piece)?;
+            copy(region, at, piece)?;
             bytes = rest;
         }
         Ok(())

@@ -348,7 +348,7 @@ static void a_peer_that_is_not_known(void)
     CHECK(entry.op_context == &received[1] && from == side.other && memcmp(second, "message2", 8) == 0, "from %ld", (long)from);
 }
 
-/* Memory at this side that is gone is an error, and no signal; what is there of several pieces does not go alone. */
+/* Memory at this side that is gone is an error, and no signal. */
 static void memory_that_is_gone(void)
 {
     enum { LONG = 8192 };
