@@ -48,6 +48,8 @@ pub(crate) struct WritePlan<'a> {
     pub(crate) aside: bool,
     /// Without room for all of it the call posts nothing, and does not wait.
     pub(crate) at_once: bool,
+    /// More follows, so the card is not called for this.
+    pub(crate) more: bool,
 }
 
 /// What a read fetches from one place.
@@ -204,7 +206,9 @@ impl PortInner {
             number: poster.writes(),
         };
         drop(poster);
-        self.ring();
+        if !plan.more {
+            self.ring();
+        }
         // Regions may park when they are dropped: after the lock.
         drop(unneeded);
         Ok(posted)

@@ -40,9 +40,41 @@ struct Message<'a> {
     notification: NotificationId,
 }
 
-/// Posts a write of bytes that fit a descriptor. `how` says that they stand there.
-#[inline(never)]
+/// Posts a write of bytes that fit a descriptor. `how` says that they stand there. With `more` the card is not called for it.
+#[inline(always)]
 pub(crate) fn bytes(
+    to: &RemoteSegment,
+    offset: u64,
+    bytes: &[u8],
+    how: FlagTag,
+    (notification, more): (NotificationId, bool),
+) -> Option<Number> {
+    // The caller knows which it is when it is compiled, so neither pays for the other.
+    if more {
+        post_bytes::<true>(to, offset, bytes, how, notification)
+    } else {
+        post_bytes::<false>(to, offset, bytes, how, notification)
+    }
+}
+
+/// Posts a write of a region's slice that is too long for a descriptor. With `more` the card is not called for it.
+#[inline(always)]
+pub(crate) fn slice(
+    to: &RemoteSegment,
+    offset: u64,
+    slice: &RegionSlice,
+    how: FlagTag,
+    (notification, more): (NotificationId, bool),
+) -> Option<Number> {
+    if more {
+        post_slice::<true>(to, offset, slice, how, notification)
+    } else {
+        post_slice::<false>(to, offset, slice, how, notification)
+    }
+}
+
+#[inline(never)]
+fn post_bytes<const MORE: bool>(
     to: &RemoteSegment,
     offset: u64,
     bytes: &[u8],
@@ -68,12 +100,11 @@ pub(crate) fn bytes(
         payload: Payload::Inline(bytes),
         notification,
     };
-    post(to, port, fast, message)
+    post::<MORE>(to, port, fast, message)
 }
 
-/// Posts a write of a region's slice that is too long for a descriptor.
 #[inline(never)]
-pub(crate) fn slice(
+fn post_slice<const MORE: bool>(
     to: &RemoteSegment,
     offset: u64,
     slice: &RegionSlice,
@@ -99,12 +130,17 @@ pub(crate) fn slice(
         payload: Payload::Local(local, slice.region().identity()),
         notification,
     };
-    post(to, port, fast, message)
+    post::<MORE>(to, port, fast, message)
 }
 
 /// Posts a message that crosses no page and that grant and path allow.
 #[inline(always)]
-fn post(to: &RemoteInner, port: &PortInner, fast: &FastWords, message: Message<'_>) -> Option<Number> {
+fn post<const MORE: bool>(
+    to: &RemoteInner,
+    port: &PortInner,
+    fast: &FastWords,
+    message: Message<'_>,
+) -> Option<Number> {
     let area = fast.area();
     if area.load_acquire(PORT_STATE) != 0 {
         return None;
@@ -151,6 +187,9 @@ fn post(to: &RemoteInner, port: &PortInner, fast: &FastWords, message: Message<'
     poster.queue.ring(fast.block(), command);
     to.stream.wrote(command);
     drop(guard);
+    if MORE {
+        return Some(number);
+    }
     // As `PortInner::ring`.
     fast.block().full_barrier();
     if fast.status().load_acquire(status_page::SLEEPING) != 0 {

@@ -102,6 +102,8 @@ bitflags! {
         const AT_ONCE = 8;
         /// The caller gets a value that tells of its end.
         const BEGUN = 16;
+        /// The card is not called for it.
+        const MORE = 32;
     }
 }
 
@@ -163,6 +165,17 @@ impl How {
         self.now().with(Manner::BEGUN)
     }
 
+    /// The card is not called for it.
+    #[inline(always)]
+    pub(crate) const fn followed(self) -> Self {
+        self.with(Manner::MORE)
+    }
+
+    #[inline(always)]
+    const fn is_followed(self) -> bool {
+        self.manner.contains(Manner::MORE)
+    }
+
     /// Whether the short way to post can do it.
     #[inline(always)]
     const fn is_plain(self) -> bool {
@@ -214,6 +227,7 @@ impl How {
             watched: self.watched(),
             aside: self.aside(),
             at_once: self.at_once(),
+            more: self.is_followed(),
         }
     }
 }
@@ -275,6 +289,17 @@ impl<'a> Write<'a> {
         self
     }
 
+    /// More follows at once, so the card is not called for this write alone: the next operation of the port that does not say so calls
+    /// it for all of them, and so do a wait and [`Port::progress`](crate::Port::progress). Until then it may stand in the queue.
+    ///
+    /// For many writes of one thread. The card takes them in one run, and over UDP they leave together: a call of the kernel costs as
+    /// much for sixteen as for one. It says nothing of order or arrival.
+    #[inline(always)]
+    pub const fn more(mut self) -> Self {
+        self.how = self.how.followed();
+        self
+    }
+
     /// A write of the library's own: earlier failures are the program's to hear of, and stay where they are. Does not go
     /// with a fence.
     pub(crate) const fn aside(mut self) -> Self {
@@ -328,26 +353,23 @@ impl<'a> Write<'a> {
         // it is.
         let (to, offset, how) = (self.remote, self.offset, self.how);
         let (plain, tag) = (how.is_plain(), FlagTag::new(how.flags));
+        let follow = (how.notification, how.is_followed());
         match self.source {
             Source::Bytes(bytes) => {
                 let tag = FlagTag::new(how.flags.union(CommandFlags::INLINE));
-                match plain.then(|| short::bytes(to, offset, bytes, tag, how.notification)) {
+                match plain.then(|| short::bytes(to, offset, bytes, tag, follow)) {
                     Some(Some(number)) => Ok(OpId(number.get())),
                     _ => post_any_bytes(to.inner(), offset, bytes, how),
                 }
             }
-            Source::Part(slice) => {
-                match plain.then(|| short::slice(to, offset, slice, tag, how.notification)) {
-                    Some(Some(number)) => Ok(OpId(number.get())),
-                    _ => post_any_slice(to.inner(), offset, slice, how),
-                }
-            }
-            Source::Slice(slice) => {
-                match plain.then(|| short::slice(to, offset, &slice, tag, how.notification)) {
-                    Some(Some(number)) => Ok(OpId(number.get())),
-                    _ => post_any_slice(to.inner(), offset, &slice, how),
-                }
-            }
+            Source::Part(slice) => match plain.then(|| short::slice(to, offset, slice, tag, follow)) {
+                Some(Some(number)) => Ok(OpId(number.get())),
+                _ => post_any_slice(to.inner(), offset, slice, how),
+            },
+            Source::Slice(slice) => match plain.then(|| short::slice(to, offset, &slice, tag, follow)) {
+                Some(Some(number)) => Ok(OpId(number.get())),
+                _ => post_any_slice(to.inner(), offset, &slice, how),
+            },
         }
     }
 }

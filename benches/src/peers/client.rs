@@ -144,26 +144,39 @@ impl Pair {
     /// # Errors
     /// The link ends.
     pub fn rate(&self, size: u64, time: Duration) -> Result<f64> {
+        self.rate_of(time, size, 1)
+    }
+
+    /// As [`rate`](Self::rate), with the card called for so many writes at once ([`Write::more`](netvm::Write::more)).
+    ///
+    /// # Errors
+    /// The link ends.
+    pub fn rate_of(&self, time: Duration, size: u64, together: u64) -> Result<f64> {
         let each = (16 << 20) / size.max(8192);
         // Once without a clock: pages are touched, the peer is awake.
-        self.writes(size, each)?;
+        self.writes(size, each, together)?;
         let begin = Instant::now();
         let mut count = 0;
         while begin.elapsed() < time {
-            self.writes(size, each)?;
+            self.writes(size, each, together)?;
             count += each;
         }
         Ok(count as f64 / begin.elapsed().as_secs_f64())
     }
 
-    fn writes(&self, size: u64, count: u64) -> Result<()> {
+    fn writes(&self, size: u64, count: u64, together: u64) -> Result<()> {
         let bytes = 0xA5A5_A5A5_A5A5_A5A5_u64.to_le_bytes();
         for at in 0..count {
             let to = at * size % (8 * MOST);
-            if size <= 8 {
-                self.remote.write(to, &bytes[..]).post()?;
+            let write = if size <= 8 {
+                self.remote.write(to, &bytes[..])
             } else {
-                self.remote.write(to, self.source.slice(0..size)?).post()?;
+                self.remote.write(to, self.source.slice(0..size)?)
+            };
+            if at % together < together - 1 {
+                write.more().post()?;
+            } else {
+                write.post()?;
             }
         }
         Ok(self.port.flush_remote(self.peer)?)

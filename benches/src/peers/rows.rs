@@ -65,7 +65,7 @@ const K64: Unit = Unit::Gigabytes(1 << 16);
 const M1: Unit = Unit::Gigabytes(1 << 20);
 
 /// All comparisons.
-pub const ROWS: [Row; 17] = [
+pub const ROWS: [Row; 18] = [
     row(
         "8 B one way, shared memory",
         "write 8",
@@ -173,6 +173,14 @@ pub const ROWS: [Row; 17] = [
     row(
         "rate of 8 B writes, shared memory",
         "rate 8",
+        "UCX am, posix",
+        &["ucx am rate"],
+        Unit::Millions,
+        Wanted::Alone(6.0),
+    ),
+    row(
+        "the same, the card called for 16 at once",
+        "rate 8 together",
         "UCX am, posix",
         &["ucx am rate"],
         Unit::Millions,

@@ -42,6 +42,9 @@ impl Sizes {
     };
 }
 
+/// Writes that the card is called for at once.
+const TOGETHER: u64 = 16;
+
 /// Everything.
 #[derive(Clone, Debug, Serialize)]
 pub struct Measured {
@@ -81,6 +84,8 @@ pub enum Only {
     WriteBeside,
     /// Write 8 bytes without a pause over shared memory.
     Rate,
+    /// The same, with the card called for sixteen writes at once.
+    RateTogether,
     /// Write 1 MiB without a pause over shared memory.
     Large,
     /// Write 8 bytes there and back over UDP.
@@ -101,7 +106,7 @@ pub fn only(what: Only) -> Result<()> {
     let processors = Processors::here();
     processors.begin_here()?;
     let wire = match what {
-        Only::Write | Only::Rate | Only::Large => Wire::Shared,
+        Only::Write | Only::Rate | Only::RateTogether | Only::Large => Wire::Shared,
         Only::WriteBeside => Wire::Beside,
         Only::UdpWrite | Only::UdpLarge | Only::UdpAdd => Wire::Udp,
     };
@@ -109,6 +114,7 @@ pub fn only(what: Only) -> Result<()> {
     let found = match what {
         Only::Write | Only::WriteBeside | Only::UdpWrite => pair.one_way(ROUNDS),
         Only::Rate => pair.while_it_spins(|pair| pair.rate(8, TIME)),
+        Only::RateTogether => pair.while_it_spins(|pair| pair.rate_of(TIME, 8, TOGETHER)),
         Only::Large | Only::UdpLarge => pair.while_it_spins(|pair| pair.rate(1 << 20, TIME)),
         Only::UdpAdd => pair.while_it_spins(|pair| pair.fetch_add(ROUNDS)),
     };
@@ -126,6 +132,10 @@ fn take(sizes: &Sizes, processors: Processors) -> Result<Turn> {
         turn.insert(
             "rate 8",
             pair.while_it_spins(|pair| Ok(micros(pair.rate(8, time)?)))?,
+        );
+        turn.insert(
+            "rate 8 together",
+            pair.while_it_spins(|pair| Ok(micros(pair.rate_of(time, 8, TOGETHER)?)))?,
         );
         turn.insert(
             "write 64k",

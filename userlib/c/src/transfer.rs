@@ -20,8 +20,12 @@ pub const NETVM_ORDERED: u32 = 2;
 pub const NETVM_REGARDLESS: u32 = 4;
 /// Do not wait for room: -EAGAIN if there is none.
 pub const NETVM_NOWAIT: u32 = 8;
+/// More follows at once: the next operation without this flag, a wait or netvm_progress() calls the card for all of them. Writes that it
+/// takes in one run leave together. Until then they may stand in the queue.
+pub const NETVM_MORE: u32 = 16;
 
-pub(crate) const WRITE_FLAGS: u32 = NETVM_FENCED | NETVM_ORDERED | NETVM_REGARDLESS | NETVM_NOWAIT;
+pub(crate) const WRITE_FLAGS: u32 =
+    NETVM_FENCED | NETVM_ORDERED | NETVM_REGARDLESS | NETVM_NOWAIT | NETVM_MORE;
 pub(crate) const READ_FLAGS: u32 = NETVM_FENCED | NETVM_ORDERED | NETVM_NOWAIT;
 pub(crate) const BEGIN_FLAGS: u32 = NETVM_ORDERED | NETVM_REGARDLESS;
 
@@ -48,6 +52,9 @@ fn dress<'a>(mut write: Write<'a>, flags: u32, notification: u32) -> Write<'a> {
     }
     if flags & NETVM_REGARDLESS != 0 {
         write = write.regardless();
+    }
+    if flags & NETVM_MORE != 0 {
+        write = write.more();
     }
     if notification != 0 {
         write = write.notify(notification);

@@ -13,7 +13,8 @@ use crate::memory::netvm_region;
 use crate::pending::{Under, netvm_pending};
 use crate::port::netvm_port;
 use crate::transfer::{
-    BEGIN_FLAGS, NETVM_FENCED, NETVM_NOWAIT, NETVM_ORDERED, NETVM_REGARDLESS, READ_FLAGS, WRITE_FLAGS, how,
+    BEGIN_FLAGS, NETVM_FENCED, NETVM_MORE, NETVM_NOWAIT, NETVM_ORDERED, NETVM_REGARDLESS, READ_FLAGS,
+    WRITE_FLAGS, how,
 };
 
 /// A piece of a vector: remote memory, and the local memory that goes there or comes from there.
@@ -124,6 +125,9 @@ impl<'a> Pieces<'a> {
         }
         if flags & NETVM_REGARDLESS != 0 {
             vector = vector.regardless();
+        }
+        if flags & NETVM_MORE != 0 {
+            vector = vector.more();
         }
         if notification != 0 {
             vector = vector.notify(notification);

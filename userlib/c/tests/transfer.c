@@ -95,7 +95,8 @@ static void writes(netvm_port *port, netvm_remote *inbox, netvm_region *region, 
     OK(netvm_pending_wait(pending, LONG_TIME));
     OK(netvm_pending_close(pending));
     OK(netvm_flush_writes(port));
-    OK(netvm_write(inbox, 0, "hello", 5, 0, 5, NULL));
+    OK(netvm_write(inbox, 0, "hel", 3, NETVM_MORE | NETVM_NOWAIT, 0, NULL));
+    OK(netvm_write(inbox, 3, "lo", 2, 0, 5, NULL));
     for (i = 0; i < 10; i++)
         OK(netvm_notify(inbox, 1024 + i, 0, NULL));
     OK(netvm_flush(port, peer, NETVM_RECEIVED, LONG_TIME));

@@ -87,6 +87,12 @@ impl<'a> WriteVector<'a> {
         self
     }
 
+    /// More follows at once, as [`Write::more`](crate::Write::more) says.
+    pub const fn more(mut self) -> Self {
+        self.how = self.how.followed();
+        self
+    }
+
     /// Hands the write to the card. Returns its number, by which a later [`Error::Failed`] names it. A vector may have any length: where
     /// the queue lacks room for all of it, the call posts what has room, and waits for more. A vector without a byte and without
     /// notification is nothing, but its fence, and its number is 0.

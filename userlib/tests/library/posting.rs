@@ -193,6 +193,39 @@ fn the_doorbell_is_called_only_when_the_card_sleeps() {
 }
 
 #[test]
+fn the_doorbell_is_called_for_writes_with_what_follows_them() {
+    let card = Card::new();
+    let (port, remote, _) = card.open(PortConfig::default());
+    let region = port.alloc(4096).unwrap();
+    card.status.set(status_page::SLEEPING, 1);
+    let doorbells = || card.doorbells.load(Ordering::Relaxed);
+    remote.write(0, &[1]).more().post().unwrap();
+    let slice = region.slice(0..1024).unwrap();
+    remote.write(1024, slice).more().try_post().unwrap();
+    port.write_vector()
+        .piece(&remote, 16, &[1])
+        .more()
+        .post()
+        .unwrap();
+    assert_eq!(doorbells(), 0);
+    assert_eq!(card.block.get(DOORBELL), 3, "they are posted all the same");
+    remote.write(24, &[1]).post().unwrap();
+    assert_eq!(doorbells(), 1, "the next one calls");
+    remote.write(0, &[1]).more().post().unwrap();
+    port.progress();
+    assert_eq!(doorbells(), 2, "so does a word from the program");
+    for _ in 0..59 {
+        remote.write(0, &[1]).more().try_post().unwrap();
+    }
+    assert_eq!(doorbells(), 2);
+    remote.write(0, &[1]).more().try_post().unwrap_err();
+    assert_eq!(doorbells(), 3, "so does one that finds no room");
+    card.carry_out(Status::Ok);
+    remote.write(0, &[1]).more().fenced().post().unwrap();
+    assert!(doorbells() > 3, "and so does a wait");
+}
+
+#[test]
 fn a_port_that_ends_ends_every_wait() {
     let card = Card::new();
     let (port, remote, _) = card.open(PortConfig::default());

@@ -86,6 +86,7 @@ pub(super) fn bulk_write(env: &Env) -> Outcome {
             for index in 0..writes {
                 let (offset, len) = place(&mut random, SIZE);
                 let (how, shift) = (random.random_range(0..3u8), random.random_range(0..4096u64));
+                let more = index % 3 != 0;
                 // Data of different writes may land in any order.
                 if dirty.iter().any(|&(at, n)| offset < at + n && at < offset + len) {
                     side.flush_peer()?;
@@ -94,12 +95,14 @@ pub(super) fn bulk_write(env: &Env) -> Outcome {
                 dirty.push((offset, len));
                 if how == 0 {
                     let bytes = pattern::bytes(u64::from(index), offset, len as usize);
-                    store.write(offset, &bytes).post()?;
+                    let write = store.write(offset, &bytes);
+                    if more { write.more() } else { write }.post()?;
                 } else {
                     side.flush_writes()?;
                     pattern::store(&source, shift, u64::from(index), offset, len)?;
                     let slice = source.slice(shift..shift + len)?;
                     let write = store.write(offset, slice);
+                    let write = if more { write.more() } else { write };
                     if how == 1 {
                         write.fenced().post()?
                     } else {

@@ -136,6 +136,10 @@
 // Do not wait for room: -EAGAIN if there is none.
 #define NETVM_NOWAIT 8
 
+// More follows at once: the next operation without this flag, a wait or netvm_progress() calls the card for all of them. Writes that it
+// takes in one run leave together. Until then they may stand in the queue.
+#define NETVM_MORE 16
+
 // The other card has received it, and needs nothing of this node any more.
 #define NETVM_RECEIVED 1
 

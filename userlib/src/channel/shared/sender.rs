@@ -216,6 +216,7 @@ impl SharedSender {
                 watched,
                 aside: false,
                 at_once: false,
+                more: false,
             })
         };
         if len <= port.inline_limit {
