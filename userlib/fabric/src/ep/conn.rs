@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use netvm::{NodeId, Pending, Word64};
 
-use super::ring::{Full, Inbound, Outbound};
+use super::ring::{Calls, Full, Inbound, Outbound};
 use super::send::{Pieces, Send, Written};
 use crate::address::Address;
 use crate::fi::{Errno, FI_ADDR_NOTAVAIL};
@@ -111,7 +111,7 @@ impl Conn {
     /// Writes an entry without bytes, now or later.
     pub(super) fn note(&mut self, mut head: Head) {
         // One behind the other. A ring that is gone is noticed with those that wait.
-        if !self.notes.is_empty() || self.put(&mut head, 0, |_| {}).is_err() {
+        if !self.notes.is_empty() || self.put(&mut head, 0, Calls::Now, |_| {}).is_err() {
             self.notes.push_back(head);
         }
     }
@@ -121,13 +121,14 @@ impl Conn {
         &mut self,
         head: &mut Head,
         len: usize,
+        calls: Calls,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), Full> {
         let Some(outbound) = &mut self.outbound else {
             return Err(Full::Now);
         };
         head.consumed = self.inbound.at();
-        outbound.put(head, len, fill)?;
+        outbound.put(head, len, calls, fill)?;
         // Not before: what was not written tells nothing, and both sides may be waiting to be told.
         self.inbound.reported();
         Ok(())

@@ -31,6 +31,7 @@ use matching::Queue;
 pub(crate) use meet::{at_once, connect as meet_node};
 use receive::Arriving;
 pub(crate) use receive::Asked;
+pub(crate) use ring::Calls;
 use send::Sent;
 
 /// Flags of operations that have none of their own: of those that are no receives, and of receives.

@@ -4,7 +4,7 @@
 //! where the next one does not fit, an empty one fills the page up. The receiver says how far it has come in a word of the sender's
 //! memory, and in the head of each entry that goes the other way.
 
-use netvm::{Error, Export, Notification, Region, RemoteSegment, Word64};
+use netvm::{Error, Export, Notification, Region, RemoteSegment, Word64, Write};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::wire::{HEAD_BYTES, Head, Kind, PAGE, UNIT};
@@ -151,6 +151,17 @@ pub(crate) struct Outbound {
     seq: u32,
     at: u64,
     signal: u32,
+    /// The card has not been called for the last of what was written.
+    rings: bool,
+}
+
+/// Whether the card is called for what is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Calls {
+    /// It leaves at once.
+    Now,
+    /// More follows, and [`Outbound::rings`] says later that the card is to be called. What the card takes in one run leaves together.
+    Later,
 }
 
 /// Why an entry was not written.
@@ -182,6 +193,7 @@ impl Outbound {
             seq: 0,
             at: 0,
             signal,
+            rings: false,
         }
     }
 
@@ -215,11 +227,12 @@ impl Outbound {
     /// Writes an entry: its head, and what `fill` puts behind it.
     ///
     /// # Errors
-    /// There is no room, or the ring is gone. Nothing was written then.
+    /// There is no room, or the ring is gone. Nothing was written then, but perhaps an entry that fills a page up.
     pub(crate) fn put(
         &mut self,
         head: &mut Head,
         len: usize,
+        calls: Calls,
         fill: impl FnOnce(&mut [u8]),
     ) -> Result<(), Full> {
         let whole = HEAD_BYTES + len;
@@ -233,7 +246,8 @@ impl Outbound {
                 seq: self.seq,
                 ..Head::new(Kind::Skip)
             };
-            self.write(skip.as_bytes())?;
+            self.write(skip.as_bytes(), calls)?;
+            self.rings = calls == Calls::Later;
             self.pass(rest);
         } else if !self.has_room(need) {
             return Err(Full::Now);
@@ -245,21 +259,40 @@ impl Outbound {
             let (start, body) = bytes.split_at_mut(HEAD_BYTES);
             start.copy_from_slice(head.as_bytes());
             fill(body.get_mut(..len).unwrap_or_default());
-            self.write(bytes.get(..whole).unwrap_or_default())?;
+            self.write(bytes.get(..whole).unwrap_or_default(), calls)?;
         } else {
-            self.write_long(head, len, fill)?;
+            self.write_long(head, len, calls, fill)?;
         }
         self.pass(need);
+        self.rings = calls == Calls::Later;
         Ok(())
     }
 
-    fn write(&self, bytes: &[u8]) -> Result<(), Full> {
-        let write = self.remote.write(place(self.at), bytes).notify(self.signal);
-        write.regardless().try_post()?;
+    /// Whether the card is to be called for what was written. Says so once.
+    pub(crate) const fn rings(&mut self) -> bool {
+        core::mem::replace(&mut self.rings, false)
+    }
+
+    fn write(&self, bytes: &[u8], calls: Calls) -> Result<(), Full> {
+        self.post(self.remote.write(place(self.at), bytes), calls)
+    }
+
+    fn post(&self, write: Write<'_>, calls: Calls) -> Result<(), Full> {
+        let write = write.notify(self.signal).regardless();
+        match calls {
+            Calls::Now => write.try_post()?,
+            Calls::Later => write.more().try_post()?,
+        };
         Ok(())
     }
 
-    fn write_long(&self, head: &Head, len: usize, fill: impl FnOnce(&mut [u8])) -> Result<(), Full> {
+    fn write_long(
+        &self,
+        head: &Head,
+        len: usize,
+        calls: Calls,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), Full> {
         let at = place(self.at);
         let copy = self.copy.atomics().and_then(|bytes| bytes.get(at as usize..));
         let copy = copy.and_then(|bytes| bytes.get(..HEAD_BYTES + len));
@@ -272,9 +305,7 @@ impl Outbound {
         start.copy_from_slice(head.as_bytes());
         fill(body);
         let slice = self.copy.slice(at..at + (HEAD_BYTES + len) as u64)?;
-        let write = self.remote.write(at, &slice).notify(self.signal);
-        write.regardless().try_post()?;
-        Ok(())
+        self.post(self.remote.write(at, &slice), calls)
     }
 
     const fn pass(&mut self, len: u64) {

@@ -13,7 +13,7 @@ use netvm::Port;
 use zerocopy::IntoBytes;
 
 use super::conn::Conn;
-use super::ring::{Full, Outbound};
+use super::ring::{Calls, Full, Outbound};
 use super::{Counted, Endpoint, State};
 use crate::address::Address;
 use crate::buffer::Buffer;
@@ -59,6 +59,8 @@ pub(crate) struct Send {
     pub(crate) completes: bool,
     /// The program may use its buffer again when the call returns.
     pub(crate) inject: bool,
+    /// With `FI_MORE` the card is called for it with what follows.
+    pub(crate) calls: Calls,
 }
 
 /// A message whose end is to be told.
@@ -172,7 +174,7 @@ impl State {
             return Err(errno);
         }
         if conn.waiting.is_empty() && conn.outbound.is_some() {
-            match self.try_send(at, &send) {
+            match self.try_send(at, &send, send.calls) {
                 Ok(()) => return Ok(()),
                 Err(Full::Now) => {}
                 Err(Full::Gone(_)) => {
@@ -189,7 +191,7 @@ impl State {
         Ok(())
     }
 
-    fn try_send(&mut self, at: usize, send: &Send) -> Result<(), Full> {
+    fn try_send(&mut self, at: usize, send: &Send, calls: Calls) -> Result<(), Full> {
         let len = send.buffer.len();
         let conn = self.conns.get_mut(at).ok_or(Full::Now)?;
         let mut head = Head {
@@ -205,12 +207,12 @@ impl State {
             head.kind = Kind::Offer as u8;
             let parts = offer(&send.buffer);
             let bytes = parts.as_bytes();
-            conn.put(&mut head, bytes.len(), |room| room.copy_from_slice(bytes))?;
+            conn.put(&mut head, bytes.len(), calls, |room| room.copy_from_slice(bytes))?;
         } else {
             if send.level == Level::Delivered {
                 head.flags |= ANSWER;
             }
-            conn.put(&mut head, len, |room| send.buffer.gather(0, room))?;
+            conn.put(&mut head, len, calls, |room| send.buffer.gather(0, room))?;
             match send.level {
                 Level::Delivered => {}
                 Level::Received if send.completes || self.ends.counts(Counted::Send) => {
@@ -300,7 +302,12 @@ impl State {
         if rests || conn.failed.is_some() || conn.outbound.is_none() {
             return;
         }
-        if let Err(Full::Gone(error)) = self.write_waiting(at) {
+        let written = self.write_waiting(at);
+        let outbound = self.conns.get_mut(at).and_then(|conn| conn.outbound.as_mut());
+        if outbound.is_some_and(Outbound::rings) {
+            endpoint.port.progress();
+        }
+        if let Err(Full::Gone(error)) = written {
             crate::log::trace(|| format!("a ring is gone: {error}"));
             self.conn_failed(at, Errno::CONNRESET);
             return;
@@ -320,11 +327,11 @@ impl State {
             conn.inbound.reported();
         }
         while let Some(mut head) = conn.notes.front().copied() {
-            conn.put(&mut head, 0, |_| {})?;
+            conn.put(&mut head, 0, Calls::Later, |_| {})?;
             conn.notes.pop_front();
         }
         while let Some(send) = self.conns.get(at).and_then(|conn| conn.waiting.front().copied()) {
-            self.try_send(at, &send)?;
+            self.try_send(at, &send, Calls::Later)?;
             if let Some(conn) = self.conns.get_mut(at) {
                 conn.waiting.pop_front();
             }
@@ -341,7 +348,7 @@ impl State {
                     ..Head::new(Kind::Piece)
                 };
                 let (buffer, from) = (pieces.buffer, pieces.at);
-                conn.put(&mut head, len, |room| buffer.gather(from, room))?;
+                conn.put(&mut head, len, Calls::Later, |room| buffer.gather(from, room))?;
                 pieces.at += len;
                 if let Some(first) = conn.pieces.front_mut() {
                     first.at = pieces.at;
@@ -447,7 +454,7 @@ impl State {
         }
         for conn in self.conns.iter_mut().filter(|conn| conn.failed.is_none()) {
             // Without room the other side finds out when it writes.
-            let _ = conn.put(&mut Head::new(Kind::Bye), 0, |_| {});
+            let _ = conn.put(&mut Head::new(Kind::Bye), 0, Calls::Now, |_| {});
         }
     }
 }

@@ -6,9 +6,9 @@ use libc::iovec;
 
 use super::endpoint::of;
 use crate::buffer::Buffer;
-use crate::ep::Counted;
 use crate::ep::matching::Receive;
 use crate::ep::send::{Level, Send};
+use crate::ep::{Calls, Counted};
 use crate::ffi::{array, call, given};
 use crate::fi::*;
 use crate::info::MAX_MESSAGE;
@@ -93,6 +93,11 @@ pub(super) unsafe fn send(
             level,
             completes,
             inject,
+            calls: if flags & FI_MORE == 0 {
+                Calls::Now
+            } else {
+                Calls::Later
+            },
         };
         endpoint.send(message.to, send)
     }) as isize
