@@ -151,7 +151,7 @@ pub struct UdpOptions {
     #[arg(long, value_name = "BYTES", value_parser = |text: &str| number::<u32>(text, 256, 4096))]
     pub payload: Option<u32>,
     /// How many messages may be on their way to a peer: 64, 128, 256, 512 or 1024. A stream of writes moves a half of them in a round
-    /// trip; more of them cost memory. The smaller one of both ends counts. Without it, 64.
+    /// trip; more of them cost memory. The smaller one of both ends counts. Without it, 64, and 256 with UDP.
     #[arg(long, value_name = "MESSAGES", value_parser = window)]
     pub window: Option<u16>,
     /// How long the other end may be silent while something is outstanding, in milliseconds: 200 to 600000. Then its link is lost, and what

@@ -6,7 +6,7 @@ use netvm::Status;
 use netvm::abi::bar::BarMap;
 use netvm::abi::shared_map::SharedMap;
 use netvm::abi::{Geometry, PAGE_SIZE, control, descriptor, notification, port_area};
-use netvm_process::soft::{DEFAULT_NODES, PAGE_TIMEOUT_MILLIS, PEER_TIMEOUT_MILLIS};
+use netvm_process::soft::{DEFAULT_NODES, DEFAULT_UDP_WINDOW, PAGE_TIMEOUT_MILLIS, PEER_TIMEOUT_MILLIS};
 
 /// Files outside of this crate of which pages show pieces.
 const SHOWN: [&str; 2] = [
@@ -224,6 +224,10 @@ fn sizes_are_those_of_the_code() {
         ("nodes that know each other", u64::from(DEFAULT_NODES)),
         ("ports, the driver's included", 64),
         ("messages on their way to a peer", u64::from(usual.window)),
+        (
+            "messages on their way to a peer, at a node with UDP",
+            u64::from(DEFAULT_UDP_WINDOW),
+        ),
         ("peers with messages under way at once", u64::from(DEFAULT_NODES)),
         ("payload of a message, at most", u64::from(PAGE_SIZE)),
         (
@@ -262,15 +266,16 @@ fn sizes_are_those_of_the_code() {
     for limits in [PEER_TIMEOUT_MILLIS, PAGE_TIMEOUT_MILLIS] {
         assert!(page.contains(&format!("{} to {} |", limits.start(), limits.end())));
     }
-    // No row that nothing holds: beside these there are two of notification numbers, three heads, and two of memory.
-    assert_eq!(rows.len(), wanted.len() + 2 + 3 + 2, "{rows:?}");
-    for window in [64, Geometry::MAX_WINDOW] {
+    // No row that nothing holds: beside these there are two of notification numbers, three heads, and three of memory.
+    assert_eq!(rows.len(), wanted.len() + 2 + 3 + 3, "{rows:?}");
+    for window in [usual.window, DEFAULT_UDP_WINDOW, Geometry::MAX_WINDOW] {
         let geometry = Geometry {
             window,
             nodes: DEFAULT_NODES,
             windows: DEFAULT_NODES,
             page_rows: constant(SOFT, "PAGE_ROWS") as u32,
             staging: usual.staging.max(window),
+            reads: usual.reads.max(window),
             ..usual
         };
         let bytes = [

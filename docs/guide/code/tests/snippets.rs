@@ -241,7 +241,7 @@ fn a_key() -> Result<(), Box<dyn std::error::Error>> {
 fn tuned() -> Result<(), Box<dyn std::error::Error>> {
     let node = SoftNode::builder()
         .udp("127.0.0.1:0")
-        .window(1024) // it is long: 16 times as many messages may be on their way
+        .window(1024) // it is long: four times as many messages may be on their way
         .peer_timeout(Duration::from_secs(1)) // a peer that is silent for so long is lost
         .page_timeout(Duration::from_secs(5)) // a page of ours that takes longer fails its operation
         .start()?;

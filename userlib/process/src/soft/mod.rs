@@ -55,6 +55,11 @@ use memory::ProcessMemory;
 
 /// The most nodes that know each other, if a program does not say.
 pub const DEFAULT_NODES: u16 = 64;
+
+/// Messages that may be on their way to each peer of a node that has UDP, if nothing else is said ([`SoftBuilder::window`]). A
+/// datagram comes back acknowledged only when the other process has had a processor, so a stream needs more of them under way than
+/// over shared memory, whose rings a wider window would only make the cache forget.
+pub const DEFAULT_UDP_WINDOW: u16 = 256;
 /// Bytes that a write may carry in its descriptor.
 const INLINE_BYTES: u16 = 128;
 /// How long a peer may be silent before its link is lost ([`SoftBuilder::peer_timeout`]), in milliseconds.
@@ -126,7 +131,7 @@ pub struct SoftBuilder {
     nodes: u16,
     ports: u16,
     payload: Option<u32>,
-    window: u16,
+    window: Option<u16>,
     windows: Option<u16>,
     capabilities: Option<u32>,
     udp: Option<String>,
@@ -182,8 +187,8 @@ impl SoftBuilder {
         self
     }
 
-    /// How many messages may be on their way to each peer: a power of two from 64, the default, to 1,024. The smaller one of both
-    /// ends counts.
+    /// How many messages may be on their way to each peer: a power of two from 64 to 1,024. The smaller one of both ends counts. If not
+    /// set, 64, and [`DEFAULT_UDP_WINDOW`] at a node that has UDP.
     ///
     /// A port has a half of it, so one stream of writes moves half a window of [payloads](Self::payload) in a round trip. With 64
     /// and 1,024 bytes those are 32 KiB: 320 MB/s where a round trip takes 100 us, 3 MB/s where it takes 10 ms. A wide window
@@ -191,7 +196,7 @@ impl SoftBuilder {
     /// window, so 26 MiB more for 1,024 messages and [`DEFAULT_NODES`].
     #[must_use]
     pub fn window(mut self, messages: u16) -> Self {
-        self.window = messages;
+        self.window = Some(messages);
         self
     }
 
@@ -279,15 +284,22 @@ impl SoftBuilder {
         };
         let timers = card::timers(udp.is_some(), self.peer_timeout);
         let usual = Geometry::default();
+        let unasked = if udp.is_some() {
+            DEFAULT_UDP_WINDOW
+        } else {
+            usual.window
+        };
+        let window = self.window.unwrap_or(unasked);
         let geometry = Geometry {
             payload,
             ports: self.ports,
             nodes: self.nodes,
             page_rows: PAGE_ROWS,
-            window: self.window,
+            window,
             windows: self.windows.unwrap_or(self.nodes).max(2),
             // What is on its way stands in one each, until the other end has it.
-            staging: usual.staging.max(self.window),
+            staging: usual.staging.max(window),
+            reads: usual.reads.max(window),
             capabilities: self.capabilities.unwrap_or(usual.capabilities),
             ..usual
         };
@@ -465,7 +477,7 @@ impl SoftNode {
             nodes: DEFAULT_NODES,
             ports: 64,
             payload: None,
-            window: Geometry::default().window,
+            window: None,
             windows: None,
             capabilities: None,
             udp: None,
