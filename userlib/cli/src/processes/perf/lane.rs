@@ -64,7 +64,8 @@ pub(in crate::processes) struct Lane<'a> {
     stop: Option<&'a AtomicBool>,
     /// Memory of the port's own, as senders of large data have it: it is not copied to be sent.
     source: Region,
-    target: Vec<u8>,
+    /// Where reads bring what they fetch, all of them to the same place.
+    target: Region,
 }
 
 impl<'a> Lane<'a> {
@@ -83,7 +84,7 @@ impl<'a> Lane<'a> {
             places: None,
             stop: None,
             source,
-            target: vec![0; MAX_TRANSFER as usize],
+            target: port.alloc(u64::from(MAX_TRANSFER))?,
         })
     }
 
@@ -140,8 +141,11 @@ impl<'a> Lane<'a> {
                     break;
                 }
             }
-            // Reads and atomics have waited for their answers, one after the other.
-            self.port.flush_remote(self.peer)?;
+            // Atomics have waited for their answers, one after the other.
+            match kind {
+                Kind::Read(_) => self.port.flush_reads()?,
+                Kind::Write(_) | Kind::Atomic | Kind::Notify => self.port.flush_remote(self.peer)?,
+            }
         }
         Ok((count, begin.elapsed()))
     }
@@ -154,7 +158,8 @@ impl<'a> Lane<'a> {
         self.post(kind)?;
         match kind {
             Kind::Write(_) | Kind::Notify => self.port.flush_remote(self.peer),
-            Kind::Read(_) | Kind::Atomic => Ok(()),
+            Kind::Read(_) => self.port.flush_reads(),
+            Kind::Atomic => Ok(()),
         }
     }
 
@@ -168,7 +173,8 @@ impl<'a> Lane<'a> {
         let (remote, at) = (&self.remote, at.unwrap_or(self.part + beside));
         match kind {
             Kind::Write(size) if size <= SHORT => {
-                let bytes = self.target.get(..size as usize).unwrap_or_default();
+                let bytes = [0; SHORT as usize];
+                let bytes = bytes.get(..size as usize).unwrap_or_default();
                 remote.write(at, bytes).post().map(drop)
             }
             Kind::Write(size) => {
@@ -176,8 +182,8 @@ impl<'a> Lane<'a> {
                 remote.write(at, source).post().map(drop)
             }
             Kind::Read(size) => {
-                let bytes = self.target.get_mut(..size as usize).unwrap_or_default();
-                remote.read(at, bytes).call()
+                let into = self.target.slice(0..u64::from(size))?;
+                remote.read(at, into).post().map(drop)
             }
             Kind::Atomic => {
                 let word = remote.word64(at)?;
