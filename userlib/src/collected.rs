@@ -6,7 +6,7 @@ use crate::fence::Mark;
 use crate::notify::{Want, Watch};
 use crate::pending::Pending;
 use crate::port::{Port, PortInner};
-use crate::timeout::Timeout;
+use crate::timeout::{Timeout, is_over};
 use netvm_abi::OpId;
 use netvm_abi::atomic::AtomicResult;
 use netvm_abi::port_area::{PORT_STATE, READS_DONE, WRITES_DONE};
@@ -176,7 +176,7 @@ impl<C> CompletionQueue<C> {
             if self.under_way.is_empty() {
                 return Ok(None);
             }
-            if port.backend.now() >= deadline {
+            if is_over(deadline, spins, &*port.backend) {
                 return Err(Error::TimedOut);
             }
             for mark in self.marks().into_iter().flatten() {

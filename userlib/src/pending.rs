@@ -8,7 +8,7 @@ use crate::fence::{Count, Mark, Until};
 use crate::notify::{Want, Watch};
 use crate::port::PortInner;
 use crate::posting::Posted;
-use crate::timeout::Timeout;
+use crate::timeout::{Timeout, is_over};
 use netvm_abi::{Nanos, NodeId, OpId};
 use std::fmt;
 use std::pin::Pin;
@@ -278,7 +278,7 @@ impl PortInner {
                 Err(mark) => mark,
             };
             self.alive()?;
-            if self.backend.now() >= deadline {
+            if is_over(deadline, spins, &*self.backend) {
                 return Ok(None);
             }
             self.ask(mark);

@@ -3,6 +3,7 @@
 use super::inbox::{Interest, Want};
 use crate::error::{Error, Result};
 use crate::port::PortInner;
+use crate::timeout::is_over;
 use netvm_abi::{Nanos, NotificationId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -71,7 +72,7 @@ impl Group {
                 return Ok(id);
             }
             self.port.alive()?;
-            if backend.now() >= deadline {
+            if is_over(deadline, spins, &**backend) {
                 return Err(Error::TimedOut);
             }
             backend.relax(spins);

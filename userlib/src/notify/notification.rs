@@ -4,7 +4,7 @@ use super::future::NotificationReady;
 use super::inbox::{Interest, Want};
 use crate::error::{Error, Result};
 use crate::port::PortInner;
-use crate::timeout::Timeout;
+use crate::timeout::{Timeout, is_over};
 use netvm_abi::{Nanos, NotificationId};
 use std::fmt;
 use std::sync::Arc;
@@ -95,7 +95,7 @@ impl Notification {
             if spins >= limit && limit != u32::MAX {
                 return Ok(None);
             }
-            if deadline != Nanos::MAX && backend.now() >= deadline {
+            if is_over(deadline, spins, &**backend) {
                 return Ok(None);
             }
             backend.relax(spins);

@@ -5,7 +5,7 @@ use super::future::NextNotification;
 use super::inbox::{Interest, Want};
 use crate::error::{Error, Result};
 use crate::port::PortInner;
-use crate::timeout::Timeout;
+use crate::timeout::{Timeout, is_over};
 use netvm_abi::NotificationId;
 use std::fmt;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl NotificationQueue {
                 return Ok(id);
             }
             self.port.alive()?;
-            if backend.now() >= deadline {
+            if is_over(deadline, spins, &**backend) {
                 return Err(Error::TimedOut);
             }
             backend.relax(spins);
