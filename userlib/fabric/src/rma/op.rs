@@ -519,6 +519,15 @@ impl Op {
             return;
         };
         let (counted, flags) = self.counted();
+        if let (Some((errno, status)), Some(target)) = (self.failed, self.target) {
+            crate::log::trace(|| {
+                let (len, to) = (self.len(), target.address.text());
+                let Target { key, at, .. } = target;
+                format!(
+                    "one-sided operation of {len} bytes at {at:#x} of key {key:#x} of {to} failed: {errno:?}, {status:?}"
+                )
+            });
+        }
         let completion = Completion::new(self.context, flags);
         endpoint.tell(|ends| match self.failed {
             None => ends.good(counted, self.completes, completion),
