@@ -386,7 +386,7 @@ impl<M: Machine, R: Memory<M>> PortBackend for Port<M, R> {
             std::thread::sleep(NAP);
         } else if spins % SPINS_PER_YIELD == SPINS_PER_YIELD - 1 {
             std::thread::yield_now();
-        } else {
+        } else if !runs {
             std::hint::spin_loop();
         }
     }
