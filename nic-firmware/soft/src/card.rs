@@ -72,6 +72,8 @@ pub struct CardStats {
     pub page_bytes: u64,
     /// Times that the helper was woken.
     pub wakeups: u64,
+    /// Times that it went to sleep for a moment, to look in while threads of the application run the card.
+    pub looks: u64,
     /// What went over UDP.
     pub udp: UdpStats,
 }
@@ -97,6 +99,7 @@ pub struct SoftCard {
     /// Changes when another thread than the helper runs the card.
     runs: AtomicU32,
     wakeups: AtomicU64,
+    looks: AtomicU64,
     /// [`Core::worked`](crate::Core::worked), as the last holder of the turn left it.
     served: AtomicU32,
     epoch: u64,
@@ -161,6 +164,7 @@ impl SoftCard {
             blocked_until: AtomicU64::new(0),
             runs: AtomicU32::new(0),
             wakeups: AtomicU64::new(0),
+            looks: AtomicU64::new(0),
             served: AtomicU32::new(0),
             epoch: clock::monotonic(),
             stop: AtomicBool::new(false),
@@ -220,6 +224,12 @@ impl SoftCard {
         if self.rests.load(Ordering::Relaxed) {
             self.rests.store(false, Ordering::Relaxed);
         }
+        self.run_in_passing();
+    }
+
+    /// As [`run`](Self::run), by a thread that does not go on running the card, as the driver's do not. To count it as one of the
+    /// application's would leave the next message to the helper's next look: a tick, for each page that a paging worker brings.
+    pub fn run_in_passing(&self) {
         self.work();
         let due = self.due.load(Ordering::Relaxed);
         // The helper will not wake in time by itself. While others run the card it looks in anyway. One call is enough, however
@@ -355,7 +365,10 @@ impl SoftCard {
             }
             match again {
                 Some(core) => self.serve(core),
-                None if tick.is_some() => self.block(tick),
+                None if tick.is_some() => {
+                    self.looks.fetch_add(1, Ordering::Relaxed);
+                    self.block(tick);
+                }
                 None if quiet => self.block(None),
                 None => {}
             }
@@ -603,6 +616,7 @@ impl SoftCard {
             bytes_sent: core.board.bytes_sent,
             page_bytes: core.board.engine.page_bytes(),
             wakeups: self.wakeups.load(Ordering::Relaxed),
+            looks: self.looks.load(Ordering::Relaxed),
             udp: core.board.wire.udp().map(|udp| udp.stats()).unwrap_or_default(),
         })
     }

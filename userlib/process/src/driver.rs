@@ -161,7 +161,7 @@ impl<M: Machine> HostSide<M> {
         let wake = std::mem::take(&mut glue.wake);
         drop(guard);
         if wake {
-            self.machine.kick();
+            self.machine.kick_in_passing();
         }
         result
     }
@@ -178,7 +178,7 @@ impl<M: Machine> HostSide<M> {
                 Progress::Done => return,
                 Progress::Again => {}
                 Progress::Wait => {
-                    self.machine.kick();
+                    self.machine.kick_in_passing();
                     self.steps.wait(token, Some(Duration::from_micros(100)));
                 }
             }
@@ -198,7 +198,7 @@ impl<M: Machine> HostSide<M> {
             if let Some(result) = self.with(&mut call)? {
                 return Ok(result);
             }
-            self.machine.kick();
+            self.machine.kick_in_passing();
             self.steps.wait(token, Some(Duration::from_micros(100)));
         }
     }
@@ -275,7 +275,7 @@ impl<M: Machine> HostSide<M> {
             if std::time::Instant::now() >= end {
                 return false;
             }
-            self.machine.kick();
+            self.machine.kick_in_passing();
             self.steps.wait(token, Some(Duration::from_millis(1)));
         }
     }

@@ -20,6 +20,12 @@ pub trait Machine: Send + Sync + 'static {
     /// Something waits for the card: wakes its thread, or runs it.
     fn kick(&self);
 
+    /// The same from within the driver, by a thread that does not come to run the card again soon: the paging workers, the interrupt
+    /// thread, a call that registers memory.
+    fn kick_in_passing(&self) {
+        self.kick();
+    }
+
     /// After so many looks a waiter runs the card itself; `None` where a thread does that.
     fn spins_per_run(&self) -> Option<u32>;
 

@@ -109,6 +109,14 @@ impl Machine for ProcessCard {
         }
     }
 
+    fn kick_in_passing(&self) {
+        if self.life.is_present() {
+            self.card.run_in_passing();
+        } else {
+            self.orphan();
+        }
+    }
+
     fn spins_per_run(&self) -> Option<u32> {
         Some(2)
     }

@@ -150,6 +150,7 @@ fn counted_by(stats: CardStats, node: &Parts) -> Entry {
             ("frame_bytes_sent", stats.bytes_sent),
             ("page_bytes", stats.page_bytes),
             ("helper_wakeups", stats.wakeups),
+            ("helper_looks", stats.looks),
             ("udp_asked", stats.udp.asked),
             ("udp_refused", stats.udp.refused),
             ("udp_strange", stats.udp.strange),
