@@ -94,6 +94,8 @@ pub enum Only {
     UdpLarge,
     /// Fetch and add over UDP.
     UdpAdd,
+    /// Write a word to each page of fresh memory, over shared memory.
+    Fresh,
 }
 
 /// Does one thing alone, for a profile.
@@ -106,7 +108,7 @@ pub fn only(what: Only) -> Result<()> {
     let processors = Processors::here();
     processors.begin_here()?;
     let wire = match what {
-        Only::Write | Only::Rate | Only::RateTogether | Only::Large => Wire::Shared,
+        Only::Write | Only::Rate | Only::RateTogether | Only::Large | Only::Fresh => Wire::Shared,
         Only::WriteBeside => Wire::Beside,
         Only::UdpWrite | Only::UdpLarge | Only::UdpAdd => Wire::Udp,
     };
@@ -116,6 +118,9 @@ pub fn only(what: Only) -> Result<()> {
         Only::Rate => pair.while_it_spins(|pair| pair.rate(8, TIME)),
         Only::RateTogether => pair.while_it_spins(|pair| pair.rate_of(TIME, 8, TOGETHER)),
         Only::Large | Only::UdpLarge => pair.while_it_spins(|pair| pair.rate(1 << 20, TIME)),
+        Only::Fresh => pair
+            .fresh(Sizes::WHOLE.fresh, true)
+            .map(|(_, every)| every.unwrap_or_default()),
         Only::UdpAdd => pair.while_it_spins(|pair| pair.fetch_add(ROUNDS)),
     };
     println!("{what:?}: {:.3}", found?);
