@@ -14,24 +14,29 @@ use std::path::Path;
 const WHY: &str = "
 ## What is not reached, and why
 
-Profiles are `perf record` of both processes during `target/release/peers --only write|rate|udp-write`. The machine compiled other
-things meanwhile, so least and most are far apart.
+Profiles are `perf record` of both processes during `target/release/peers --only write|rate|large|udp-write|udp-large|fresh`. The
+table is of 2026-11-30. Much in it depends on the machine: one of 2026-11-27 had 0.93 and 1.14 where this one has 0.36 and 0.34 (1 MiB
+and 64 KiB beside UCX put by CMA), and 4.7 where this one has 2.3 (8 B one way beside UCX am). Programs of that day have the same
+times on this machine as those of the table, or longer ones.
 
 - *8 B one way, shared memory.* UCX stores into memory that both sides map and polls it. Here a descriptor goes to the card, a
   message over a ring, and the receiver's card checks a capability and a page. Most samples are in the spin loop and in
-  `Consumer::pop`; 17 % are `clock_gettime`: each spin reads the clock for its deadline, and each run of the card, which is every
-  second spin, reads it once. A node that has UDP asks its socket each 10 us only while its rings are busy: 1.16 times the time of
-  a node without (`--only write-beside` by `--only write`, the median of seven pairs on a busy machine); 2.4 times when each run
-  asked.
-- *8 B one way, UDP, and fetch-and-add over it.* The time is that of `sendmsg` and `recvmmsg` in the kernel, one each way, as it is
+  `Consumer::pop`. A waiter reads the clock in one look of eight, and runs the card in each second one: to run it more often is slower,
+  because each look takes the ring's lines from the processor that writes them. A node that has UDP asks its socket each 10 us only
+  while its rings are busy.
+- *1 MiB and 64 KiB writes, shared memory.* The receiving card copies out of the ring what the other processor has just written: 60 % of
+  its time, at 8 GB/s here. UCX put by CMA is one copy by the sender, between two buffers of which neither leaves its own cache.
+- *8 B one way, UDP.* The time is that of `sendmsg` and `recvmmsg` in the kernel, one each way, as it is
   for TCP. A target that blocks instead of spinning takes 10 us more: its wake-up.
-- *Rate.* 6.3 million a second since flags and counts of a ring stand on cache lines of their own; the table is of before.
-- *1 MiB writes beside Open MPI* over UCX and TCP: a row that is newer than the table. In a run in which everything, peers included,
-  took two to four times as long as in the table, NetVM moved 0.26 of what Open MPI did (0.15 to 0.46; 0.6 are wanted). A payload is a
-  datagram of 4 KiB here, with a slot, a copy and an acknowledged number each; a segment of TCP over loopback has 64 KiB. No profile was
-  taken of it.
-- *UCX over TCP* moves 0.3 to 0.85 GB/s of 1 MiB puts on this machine, less than elsewhere, so a ratio of 5 says little.
-- *A word in each page of fresh memory.* Each page misses once, bounces, and is brought by the port's worker: 6 us a page.
+- *Rate.* Each write calls the card, which looks at everything that it serves. Sixteen at a time (`Write::more`) spare much of that
+  work. The machine of 2026-11-27 had 5.7 million a second, one at a time.
+- *1 MiB writes beside Open MPI* over UCX and TCP. A payload is a datagram of 4 KiB here, with a slot, a CRC32C at both ends, a copy to be
+  sent again and an acknowledged number each; a segment of TCP over loopback has 64 KiB, and no checksum. At the sender the kernel's
+  `sendmsg` has 29 % of the time, `recvmmsg` for acknowledgements 16 %, the checksum 13 %; at the receiver three copies have 40 % and the
+  checksum 14 %.
+- *UCX over TCP* moves 0.3 to 2 GB/s of 1 MiB puts, from run to run, so its ratio says little.
+- *A word in each page of fresh memory.* The card's table holds a quarter of these pages. The others miss once each, bounce, and are brought
+  by the port's worker: 5 us a page.
 ";
 
 /// Writes page and plot into `folder`.
