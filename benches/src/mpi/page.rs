@@ -23,8 +23,9 @@ const WHY: &str = "
 - *One-sided operations.* Memory of a program's windows is its own, and never in the card's table: the card reads `/proc/self/pagemap` for
   each access, to know that the page is there, and moves the bytes itself ([decision 38](../decisions/0038-at-once.md)). The rest is the way of a request and
   its answer through two rings, and the loops of MPI at both ends, which ask two endpoints in each turn.
-- *Over UDP* a payload is at most 4 KiB, and each batch of datagrams costs one system call for each side and direction: 1 MiB are 256
-  datagrams with a slot, a copy and an acknowledged number each. No profile was taken.
+- *Over UDP* a payload is at most 4 KiB: 1 MiB are 256 datagrams with a slot, a checksum at both ends, a copy to be sent again and an
+  acknowledged number each, and two copies more than a write of the library, in and out of the ring of messages. They leave up to 14 at a
+  time in one call of the kernel. Before 2026-11-30 each piece had a call of its own, and the ratio was 0.21.
 ";
 
 /// Writes page and plot into `folder`.
