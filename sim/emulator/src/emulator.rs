@@ -298,8 +298,7 @@ impl NodeSeed {
             places: Arc::default(),
         };
         let places = Arc::clone(&card.places);
-        let page_deadline = HostConfig::default().page_deadline;
-        let host = node::attach(&self.card, card, page_deadline).map_err(|error| {
+        let host = node::attach(&self.card, card, &HostConfig::default()).map_err(|error| {
             EmulatorError::Config(format!("driver of node {}: {error:?}", self.card.node))
         })?;
         let pager = PagerConfig {

@@ -38,23 +38,22 @@ pub struct NodeParts<M: Machine, R> {
     open: Mutex<HashMap<PortId, OpenEntry>>,
 }
 
-/// Attaches a driver to a card.
+/// Attaches a driver to a card, with these tables and this deadline of a page.
 ///
 /// # Errors
 /// The card does not answer as it should.
 pub fn attach<M: Machine>(
     parts: &Parts,
     machine: M,
-    page_deadline: Nanos,
+    chosen: &HostConfig,
 ) -> Result<Arc<HostSide<M>>, AttachError> {
     let mut glue = Glue::new(parts);
     let config = HostConfig {
         geometry: Some(parts.geometry),
-        page_deadline,
         // A thread that holds a page lock may lose its processor for long.
         nic_deadline: Nanos::from_millis(20_000),
         heartbeat_deadline: Nanos::MAX,
-        ..HostConfig::default()
+        ..*chosen
     };
     let host = Host::attach(&mut glue, &mut Heap, &config, machine.now())?;
     Ok(Arc::new(HostSide::new((host, glue), machine, parts)))

@@ -134,6 +134,7 @@ pub struct SoftBuilder {
     window: Option<u16>,
     windows: Option<u16>,
     capabilities: Option<u32>,
+    names: Option<u16>,
     udp: Option<String>,
     insecure: bool,
     key: Option<ClusterKey>,
@@ -207,6 +208,14 @@ impl SoftBuilder {
     #[must_use]
     pub fn capabilities(mut self, rights: u32) -> Self {
         self.capabilities = Some(rights);
+        self
+    }
+
+    /// How many names the node's ports may have given to memory at once (exports), and how many of other nodes' they may hold (imports),
+    /// each; 1,024 if not set. One port may have half of them, and a part of the other half.
+    #[must_use]
+    pub fn names(mut self, names: u16) -> Self {
+        self.names = Some(names);
         self
     }
 
@@ -318,7 +327,15 @@ impl SoftBuilder {
         let soft = Arc::new(soft);
         let life = Life::present().map_err(|errno| SoftError::System("memory of a card", errno))?;
         let machine = ProcessCard::new(Arc::clone(&soft), life, &parts);
-        let host = node::attach(&parts, machine, page_deadline)
+        let usual = HostConfig::default();
+        let names = self.names.map_or(usual.exports, u32::from);
+        let config = HostConfig {
+            page_deadline,
+            exports: names,
+            imports: names,
+            ..usual
+        };
+        let host = node::attach(&parts, machine, &config)
             .map_err(|error| SoftError::Config(format!("driver: {error:?}")))?;
         let node = Arc::new(NodeParts::new(parts, host, ProcessMemory::new()));
         let inner = Arc::new(Inner {
@@ -480,6 +497,7 @@ impl SoftNode {
             window: None,
             windows: None,
             capabilities: None,
+            names: None,
             udp: None,
             insecure: false,
             key: None,
