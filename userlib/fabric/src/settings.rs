@@ -12,6 +12,10 @@ use crate::log;
 const UDP: &str = "FI_NETVM_UDP";
 /// The number of this process' node; the lowest that is free if not set.
 const NUMBER: &str = "FI_NETVM_NUMBER";
+/// Memory regions that this process may have, and keys of others that it may use, at once.
+const KEYS: &str = "FI_NETVM_KEYS";
+/// As many as a cache of registrations holds, and some: one takes half a KiB.
+const USUAL_KEYS: u16 = 8192;
 /// Node numbers are below this.
 const NODES: &str = "FI_NETVM_NODES";
 /// The file of the cluster key that encrypts UDP.
@@ -49,7 +53,8 @@ pub(crate) fn may_share() -> bool {
 
 /// Starts this process' node.
 pub(crate) fn start() -> Answer<SoftNode> {
-    let mut builder: SoftBuilder = SoftNode::builder();
+    let keys = number(KEYS)?.unwrap_or(USUAL_KEYS);
+    let mut builder: SoftBuilder = SoftNode::builder().names(keys).capabilities(keys.into());
     if let Some(nodes) = number(NODES)? {
         builder = builder.nodes(nodes);
     }

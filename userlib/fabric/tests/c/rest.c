@@ -514,6 +514,32 @@ static void memory_that_grows(void)
     }
 }
 
+/* More regions than a table of the driver has room for if nothing is said, and as many keys of the other side: a program that registers what
+ * it sends has thousands. */
+static void many_regions(void)
+{
+    enum { MANY = 3000, FIRST = 1000 };
+    static uint64_t words[MANY];
+    static struct fid_mr *regions[MANY];
+    int context;
+    for (uint64_t at = 0; at < MANY; at++) {
+        words[at] = 0;
+        WORKS(fi_mr_reg(side.domain, &words[at], sizeof *words, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, FIRST + at, 0, &regions[at], NULL));
+    }
+    meet();
+    for (uint64_t at = 0; at < MANY; at++) {
+        uint64_t value = at + 7;
+        POSTED(fi_write(side.ep, &value, sizeof value, NULL, side.other, 0, FIRST + at, &context));
+        ends(side.tx, &context);
+    }
+    meet();
+    for (uint64_t at = 0; at < MANY; at++) {
+        CHECK(words[at] == at + 7, "region %ld has %ld", (long)at, (long)words[at]);
+        WORKS(fi_close(&regions[at]->fid));
+    }
+    meet();
+}
+
 /* One operation whose key names other memory by now, before many that hold all that the card has room for: all of them end. */
 static void an_old_key_before_many(void)
 {
@@ -610,6 +636,7 @@ int main(int count, char **arguments)
         {"what_is_not_offered", what_is_not_offered},
         {"many_writes_by_an_old_key", many_writes_by_an_old_key},
         {"memory_that_grows", memory_that_grows},
+        {"many_regions", many_regions},
         {"an_old_key_before_many", an_old_key_before_many},
         {"a_child", a_child},
     };
