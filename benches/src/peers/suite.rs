@@ -192,6 +192,7 @@ mod tests {
         let measured = [
             "write 8",
             "rate 8",
+            "rate 8 together",
             "write 64k",
             "write 1m",
             "fadd",
