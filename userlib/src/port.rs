@@ -157,6 +157,8 @@ pub(crate) struct PortInner {
     pub(crate) identity: Arc<()>,
     pub(crate) closed: AtomicBool,
     pub(crate) poster: Mutex<Poster>,
+    /// A write has been posted for which the card was not called ([`crate::Write::more`]). Each thread reads what it has stored itself.
+    pub(crate) owes_call: AtomicBool,
     pub(crate) fences: Mutex<Fences>,
     pub(crate) staging: Mutex<Staging>,
     /// The region of all memory, if the port has adopted that.
@@ -259,6 +261,7 @@ impl Port {
             identity: Arc::new(()),
             closed: AtomicBool::new(false),
             poster: Mutex::new(Poster::new(geometry.nodes, port.generation(), counts_from)),
+            owes_call: AtomicBool::new(false),
             fences: Mutex::new(Fences::starting_at(counts_from)),
             staging: Mutex::new(Staging::new(config.staging_bytes)),
             everything: Mutex::default(),

@@ -12,6 +12,7 @@ use netvm_abi::shared_map::status_page;
 use netvm_abi::words::SharedWords;
 use netvm_abi::{ByteLen, Epoch, NodeId, NotificationId, OpId, PAGE_SIZE, ReplySlot, VirtAddr};
 use parking_lot::MutexGuard;
+use std::sync::atomic::Ordering;
 
 /// What a write takes its bytes from.
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +105,15 @@ impl PortInner {
         self.block.full_barrier();
         if self.status.load_acquire(status_page::SLEEPING) != 0 {
             self.backend.doorbell();
+        }
+    }
+
+    /// A thread is going to wait for what others do: it has nothing to add to what it has posted.
+    #[inline]
+    pub(crate) fn ring_if_owed(&self) {
+        if self.owes_call.load(Ordering::Relaxed) {
+            self.owes_call.store(false, Ordering::Relaxed);
+            self.ring();
         }
     }
 
@@ -206,7 +216,9 @@ impl PortInner {
             number: poster.writes(),
         };
         drop(poster);
-        if !plan.more {
+        if plan.more {
+            self.owes_call.store(true, Ordering::Relaxed);
+        } else {
             self.ring();
         }
         // Regions may park when they are dropped: after the lock.

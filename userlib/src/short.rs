@@ -188,6 +188,7 @@ fn post<const MORE: bool>(
     to.stream.wrote(command);
     drop(guard);
     if MORE {
+        port.owes_call.store(true, Ordering::Relaxed);
         return Some(number);
     }
     // As `PortInner::ring`.

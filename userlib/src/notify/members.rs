@@ -67,6 +67,7 @@ impl Group {
     /// [`Error::TimedOut`], [`Error::PortClosed`], [`Error::PortEnded`].
     pub(crate) fn wait_until(&self, deadline: Nanos) -> Result<NotificationId> {
         let backend = &self.port.backend;
+        self.port.ring_if_owed();
         for spins in 0..self.port.config.spins {
             if let Some(id) = self.pop() {
                 return Ok(id);

@@ -86,6 +86,7 @@ impl Notification {
     /// Looks up to `limit` times, until the deadline.
     fn spin_for<T>(&self, limit: u32, deadline: Nanos, look: impl Fn() -> Option<T>) -> Result<Option<T>> {
         let backend = &self.port.backend;
+        self.port.ring_if_owed();
         let mut spins = 0;
         loop {
             if let Some(found) = look() {

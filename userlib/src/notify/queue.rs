@@ -40,6 +40,7 @@ impl NotificationQueue {
     /// [`Error::TimedOut`], [`Error::PortClosed`], [`Error::PortEnded`].
     pub fn wait(&self, timeout: impl Into<Timeout>) -> Result<NotificationId> {
         let backend = &self.port.backend;
+        self.port.ring_if_owed();
         let deadline = timeout.into().deadline(backend.now());
         for spins in 0..self.port.config.spins {
             if let Some(id) = self.pop() {

@@ -39,6 +39,7 @@ impl Watch {
             }
             Err(wish) => wish.into(),
         };
+        port.ring_if_owed();
         let prepared = port.alive().and_then(|()| port.ensure_dispatcher());
         if let Err(error) = prepared {
             self.leave();

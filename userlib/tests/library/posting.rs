@@ -1,13 +1,15 @@
 //! What the library puts into the command queue.
 
-use netvm::{Error, PortConfig, Status};
+use netvm::{Error, PortConfig, Status, Timeout};
 use netvm_abi::bar::port::{DOORBELL, TAKEN_FENCE, WRITE_FENCE};
 use netvm_abi::descriptor::{CommandFlags, Opcode};
 use netvm_abi::port_area::{PORT_STATE, WRITES_DONE};
 use netvm_abi::shared_map::status_page;
 use netvm_abi::{NodeId, NotificationId};
 use netvm_kit::port::Card;
+use std::pin::pin;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Waker};
 
 #[test]
 fn a_zero_copy_write_is_cut_at_the_pages_of_both_sides() {
@@ -222,7 +224,28 @@ fn the_doorbell_is_called_for_writes_with_what_follows_them() {
     assert_eq!(doorbells(), 3, "so does one that finds no room");
     card.carry_out(Status::Ok);
     remote.write(0, &[1]).more().fenced().post().unwrap();
-    assert!(doorbells() > 3, "and so does a wait");
+    let before = doorbells();
+    assert!(before > 3, "and so does a wait for its end");
+    let waits: [&dyn Fn(); 4] = [
+        &|| assert!(port.notification(5).unwrap().wait(Timeout::Now).is_err()),
+        &|| assert!(port.notification(5).unwrap().spin(Timeout::Now).is_err()),
+        &|| assert!(port.notifications().wait(Timeout::Now).is_err()),
+        &|| {
+            let signal = port.notification(5).unwrap();
+            let ready = pin!(signal.ready());
+            let _ = ready.poll(&mut Context::from_waker(Waker::noop()));
+        },
+    ];
+    for (number, wait) in waits.into_iter().enumerate() {
+        remote.write(0, &[1]).more().post().unwrap();
+        let before = doorbells();
+        wait();
+        assert_eq!(
+            doorbells(),
+            before + 1,
+            "wait {number} for what the other side does"
+        );
+    }
 }
 
 #[test]
