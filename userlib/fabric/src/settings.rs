@@ -1,6 +1,7 @@
 //! What the environment says: `FI_NETVM_*`.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 
 use netvm_process::soft::ClusterKey;
 use netvm_process::{SoftBuilder, SoftNode};
@@ -53,7 +54,7 @@ pub(crate) fn may_share() -> bool {
 
 /// Starts this process' node.
 pub(crate) fn start() -> Answer<SoftNode> {
-    let keys = number(KEYS)?.unwrap_or(USUAL_KEYS);
+    let keys = number::<NonZeroU16>(KEYS)?.map_or(USUAL_KEYS, NonZeroU16::get);
     let mut builder: SoftBuilder = SoftNode::builder().names(keys).capabilities(keys.into());
     if let Some(nodes) = number(NODES)? {
         builder = builder.nodes(nodes);

@@ -301,3 +301,10 @@ fn with_little_address_space_a_node_says_which_limit_to_raise() {
     }
     assert!(!worked[0] && worked[worked.len() - 1], "{worked:?}");
 }
+
+/// A number of names that no table can have is refused, with those that one can.
+#[test]
+fn a_node_without_room_for_a_name_says_what_it_takes() {
+    let refused = SoftNode::builder().names(0).start().unwrap_err().to_string();
+    assert!(refused.contains("'exports' must be from 1 to 65535"), "{refused}");
+}

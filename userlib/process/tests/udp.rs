@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use netvm::{Access, Error, NodeId, Port, PortConfig, PortId, Region, Status};
-use netvm_process::soft::{ClusterKey, LinkError};
+use netvm_process::soft::{ClusterKey, DEFAULT_UDP_WINDOW, LinkError};
 use netvm_process::{SoftError, SoftNode};
 use netvm_relay::{Faults, Relay};
 
@@ -186,6 +186,28 @@ fn as_much_is_on_its_way_as_the_smaller_window_allows() {
     }
     let refused = SoftNode::builder().window(100).start();
     assert!(matches!(refused, Err(SoftError::Config(_))), "{refused:?}");
+}
+
+/// Messages that may be under way on a node's link to another one.
+fn window(node: &SoftNode, to: NodeId) -> Option<u64> {
+    use netvm_process::soft::report::{self, Section};
+    let name = format!("#{}", node.number());
+    let links = report::all(&name, Section::Links, Instant::now() + PATIENCE).unwrap();
+    let link = links.iter().find(|link| link.number == u32::from(to.0));
+    link.and_then(|link| link.count("window"))
+}
+
+/// If nothing is said, more messages are under way over UDP than over shared memory; the smaller window of both ends counts.
+#[test]
+fn a_node_with_udp_has_a_wider_window() {
+    let (server, client) = (udp_node(54), udp_node(55));
+    let to = client.connect(&address(&server), PATIENCE).unwrap();
+    assert_eq!(window(&client, to), Some(u64::from(DEFAULT_UDP_WINDOW)));
+    let narrow = SoftNode::builder().number(56).start().unwrap();
+    let to = narrow
+        .connect(&format!("#{}", server.number()), PATIENCE)
+        .unwrap();
+    assert_eq!(window(&narrow, to), Some(64));
 }
 
 /// What a node, and its link to another one, say of the largest payload.

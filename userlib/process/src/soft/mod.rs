@@ -212,7 +212,7 @@ impl SoftBuilder {
     }
 
     /// How many names the node's ports may have given to memory at once (exports), and how many of other nodes' they may hold (imports),
-    /// each; 1,024 if not set. One port may have half of them, and a part of the other half.
+    /// each: 1 to 65,535; 1,024 if not set. One port may have half of them, and a part of the other half.
     #[must_use]
     pub fn names(mut self, names: u16) -> Self {
         self.names = Some(names);
@@ -336,7 +336,7 @@ impl SoftBuilder {
             ..usual
         };
         let host = node::attach(&parts, machine, &config)
-            .map_err(|error| SoftError::Config(format!("driver: {error:?}")))?;
+            .map_err(|error| SoftError::Config(format!("driver: {error}")))?;
         let node = Arc::new(NodeParts::new(parts, host, ProcessMemory::new()));
         let inner = Arc::new(Inner {
             node,
